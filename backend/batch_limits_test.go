@@ -13,6 +13,7 @@ import (
 	"github.com/seed-1795987d/onerun/backend/reentrant"
 	"github.com/seed-1795987d/onerun/backend/single"
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 )
 
@@ -55,7 +56,7 @@ func TestQueue_dropsCallersThatHaveLeft(t *testing.T) {
 	require.NoError(t, err)
 	start := func(ctx context.Context, name string, left *atomic.Int64) {
 		for i := range callers {
-			l.StartAcquire(ctx, claim(fmt.Sprint(name, i), "id"), func(_ guard.Grant, err error) {
+			l.StartAcquire(ctx, claim(fmt.Sprint(name, i), "id"), func(_ driver.Answer, err error) {
 				if err != nil {
 					left.Add(1)
 				}
@@ -115,7 +116,7 @@ func TestQueue_goesOnWhenOneOfTheMostBatchesEnds(t *testing.T) {
 	l := single.New(wrapped{rdb})
 	var ended atomic.Int64
 	start := func(n int) {
-		l.StartAcquire(t.Context(), claim(fmt.Sprint("k", n), "id"), func(guard.Grant, error) { ended.Add(1) })
+		l.StartAcquire(t.Context(), claim(fmt.Sprint("k", n), "id"), func(driver.Answer, error) { ended.Add(1) })
 	}
 	waiting := func(n int64) func() bool { return func() bool { return hook.waiting.Load() == n } }
 	for n := range most {

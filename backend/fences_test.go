@@ -59,7 +59,7 @@ type storeOn struct {
 }
 
 // ask asks for a key.
-func (s storeOn) ask(t *testing.T, c guard.Claim) (guard.Grant, error) {
+func (s storeOn) ask(t *testing.T, c driver.Claim) (driver.Answer, error) {
 	t.Helper()
 	switch s.way {
 	case "in the queue":
@@ -72,18 +72,18 @@ func (s storeOn) ask(t *testing.T, c guard.Claim) (guard.Grant, error) {
 }
 
 // granted asks for "key", which has to be free, and releases it.
-func (s storeOn) granted(t *testing.T, reserve int) guard.Grant {
+func (s storeOn) granted(t *testing.T, reserve int) driver.Answer {
 	t.Helper()
 	c := claim("key", "id")
 	c.Reserve = reserve
 	g, err := s.ask(t, c)
 	require.NoError(t, err)
-	require.Equal(t, guard.Granted, g.State)
+	require.Equal(t, driver.Granted, g.State)
 	require.LessOrEqual(t, g.Reserved, max(reserve, 0))
 	if s.way == "in the queue" {
 		c.Queue = driver.Queued
 	}
-	_, err = s.locker.Release(t.Context(), c, guard.After{})
+	_, err = s.locker.Release(t.Context(), c, driver.After{})
 	require.NoError(t, err)
 	return g
 }
@@ -159,12 +159,12 @@ func TestFences_thatAQuorumBringsAreReservedAsTheyAre(t *testing.T) {
 		c.Fence, c.Reserve = far, 5000
 		g, err := s.ask(t, c)
 		require.NoError(t, err)
-		require.Equal(t, guard.Grant{State: guard.Granted, Fence: far, Reserved: 5000}, g)
+		require.Equal(t, driver.Answer{State: driver.Granted, Fence: far, Reserved: 5000}, g)
 		require.Equal(t, far+5000, s.last(t))
 
 		g, err = s.ask(t, c)
 		require.NoError(t, err)
-		require.Equal(t, guard.Grant{State: guard.Granted, Fence: far, Held: true}, g, "a repeated claim reserves nothing")
+		require.Equal(t, driver.Answer{State: driver.Granted, Fence: far, Held: true}, g, "a repeated claim reserves nothing")
 
 		c.Fence += 10_000
 		held, err := s.locker.Renew(t.Context(), c)
@@ -185,10 +185,10 @@ func TestFences_areNotReservedForAClaimThatHeldTheKey(t *testing.T) {
 			c.Owner, c.Reserve = "id", 1000
 			g, err := s.ask(t, c)
 			require.NoError(t, err)
-			if g.State == guard.Busy {
+			if g.State == driver.Busy {
 				continue // it keeps no owners
 			}
-			require.Equal(t, guard.Grant{State: guard.Granted, Fence: first.Fence, Held: true}, g)
+			require.Equal(t, driver.Answer{State: driver.Granted, Fence: first.Fence, Held: true}, g)
 			require.Equal(t, first.Fence, s.last(t))
 		}
 	})
@@ -211,7 +211,7 @@ func TestFences_fromAQuorumDoNotReplaceALostCounter(t *testing.T) {
 				require.NoError(t, err)
 				require.True(t, held)
 			}
-			_, err = s.locker.Release(t.Context(), c, guard.After{})
+			_, err = s.locker.Release(t.Context(), c, driver.After{})
 			require.NoError(t, err)
 			before := clockOf(t, s.rdb)
 			require.GreaterOrEqual(t, s.granted(t, 0).Fence, before+ahead, lose)
@@ -234,11 +234,11 @@ func TestFences_aCounterThatIsBrokenIsRefused(t *testing.T) {
 	eachStore(t, func(t *testing.T, s storeOn) {
 		for _, broken := range brokenCounters {
 			require.NoError(t, s.rdb.Set(t.Context(), s.counter, broken, 0).Err())
-			for _, terms := range []guard.Claim{{}, {Reserve: 10}, {Hint: clockOf(t, s.rdb)}, {Fence: 1 << 50}} {
+			for _, terms := range []driver.Claim{{}, {Reserve: 10}, {Hint: clockOf(t, s.rdb)}, {Fence: 1 << 50}} {
 				c := claim("key", "id")
 				c.Reserve, c.Hint, c.Fence = terms.Reserve, terms.Hint, terms.Fence
 				g, err := s.ask(t, c)
-				require.Equal(t, guard.Grant{}, g, "%q", broken)
+				require.Equal(t, driver.Answer{}, g, "%q", broken)
 				s.requireRefused(t, err, broken)
 			}
 			require.NoError(t, s.rdb.Del(t.Context(), s.counter).Err())
@@ -279,7 +279,7 @@ func TestFences_areNotRaisedOnABrokenCounter(t *testing.T) {
 			if i%2 == 0 { // an owner who joins raises the counter, too
 				c := claim("key", "id2")
 				c.Owner = "id"
-				if g, err := s.ask(t, c); g.State != guard.Busy {
+				if g, err := s.ask(t, c); g.State != driver.Busy {
 					s.requireRefused(t, err, broken)
 				}
 			}

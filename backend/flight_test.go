@@ -17,21 +17,21 @@ import (
 
 // An op is a claim, or its release.
 type op struct {
-	claim   guard.Claim
+	claim   driver.Claim
 	release bool
-	after   guard.After
+	after   driver.After
 }
 
 func take(key, id string) op { return op{claim: claim(key, id)} }
 func give(key, id string) op { return op{claim: claim(key, id), release: true} }
 
-func claim(key, id string) guard.Claim {
-	return guard.Claim{Key: key, ID: id, Owner: id, TTL: time.Hour}
+func claim(key, id string) driver.Claim {
+	return driver.Claim{Key: key, ID: id, Owner: id, TTL: time.Hour}
 }
 
 // An answer is what the store says to an op.
 type answer struct {
-	grant guard.Grant
+	grant driver.Answer
 	held  bool
 	err   error
 }
@@ -134,7 +134,7 @@ func (f *batcher) send(t testing.TB, ops ...op) ([]answer, []int) {
 			})
 			return
 		}
-		starter.StartAcquire(t.Context(), o.claim, func(grant guard.Grant, err error) {
+		starter.StartAcquire(t.Context(), o.claim, func(grant driver.Answer, err error) {
 			done(answer{grant: grant, err: err})
 			all.Done()
 		})

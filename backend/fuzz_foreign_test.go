@@ -55,12 +55,12 @@ func meetForeign(t *testing.T, name string, store guard.Locker, rdb *redis.Clien
 	} else {
 		require.NoError(t, rdb.Set(t.Context(), at, lease, 0).Err())
 	}
-	mine := guard.Claim{Key: "key", ID: "MINE", Owner: "MINE", TTL: time.Hour, Fence: 1 << 60}
+	mine := driver.Claim{Key: "key", ID: "MINE", Owner: "MINE", TTL: time.Hour, Fence: 1 << 60}
 	for _, ask := range []func() (bool, error){
 		func() (bool, error) { return store.Renew(t.Context(), mine) },
-		func() (bool, error) { return store.Release(t.Context(), mine, guard.After{}) },
+		func() (bool, error) { return store.Release(t.Context(), mine, driver.After{}) },
 		func() (bool, error) {
-			return store.Release(t.Context(), mine, guard.After{Keep: time.Hour, Done: true})
+			return store.Release(t.Context(), mine, driver.After{Keep: time.Hour, Done: true})
 		},
 	} {
 		held, err := ask()
@@ -71,11 +71,11 @@ func meetForeign(t *testing.T, name string, store guard.Locker, rdb *redis.Clien
 	mine.Fence = 0
 	grant, err := store.TryAcquire(t.Context(), mine)
 	require.NoError(t, err)
-	if name == "reentrant" && grant.State == guard.Granted { // the hold has ended
+	if name == "reentrant" && grant.State == driver.Granted { // the hold has ended
 		require.Empty(t, content())
 		return
 	}
-	require.NotEqual(t, guard.Granted, grant.State)
+	require.NotEqual(t, driver.Granted, grant.State)
 	require.Equal(t, lease, content())
 }
 
@@ -86,19 +86,19 @@ func meetForeignQueue(t *testing.T, name string, store guard.Locker, rdb *redis.
 	queue, waiters := prefix+"queue:key", prefix+"waiters:key"
 	require.NoError(t, rdb.ZAdd(t.Context(), queue, redis.Z{Score: 1, Member: id}).Err())
 	require.NoError(t, rdb.HSet(t.Context(), waiters, id, waiter, " notified", notified).Err())
-	mine := guard.Claim{Key: "key", ID: "MINE", Owner: "MINE", TTL: time.Hour, Queue: driver.Queued}
+	mine := driver.Claim{Key: "key", ID: "MINE", Owner: "MINE", TTL: time.Hour, Queue: driver.Queued}
 	grant, err := store.TryAcquire(t.Context(), mine)
 	require.NoError(t, err)
-	if grant.State != guard.Granted { // the waiter ahead was notified, and may still ask
-		require.Equal(t, guard.Busy, grant.State)
+	if grant.State != driver.Granted { // the waiter ahead was notified, and may still ask
+		require.Equal(t, driver.Busy, grant.State)
 		require.True(t, grant.Notified)
 		require.LessOrEqual(t, grant.Left, driver.NotifyGrace)
 		require.NoError(t, rdb.HDel(t.Context(), waiters, id).Err())
 		grant, err = store.TryAcquire(t.Context(), mine)
 		require.NoError(t, err)
-		require.Equal(t, guard.Granted, grant.State)
+		require.Equal(t, driver.Granted, grant.State)
 	}
-	held, err := store.Release(t.Context(), mine, guard.After{})
+	held, err := store.Release(t.Context(), mine, driver.After{})
 	require.NoError(t, err)
 	require.True(t, held)
 }
@@ -137,7 +137,7 @@ func FuzzReplies(f *testing.F) {
 			for _, a := range append(answers, alone) {
 				checkAnswer(t, a)
 			}
-			_, err := l.locker.Release(t.Context(), claim("d", "id"), guard.After{})
+			_, err := l.locker.Release(t.Context(), claim("d", "id"), driver.After{})
 			checkAnswer(t, answer{err: err})
 			_, err = l.locker.Renew(t.Context(), claim("d", "id"))
 			checkAnswer(t, answer{err: err})
@@ -152,8 +152,8 @@ func checkAnswer(t *testing.T, a answer) {
 		require.NotEmpty(t, a.kind(t))
 		return
 	}
-	require.LessOrEqual(t, a.grant.State, guard.Done)
-	if a.grant.State == guard.Granted {
+	require.LessOrEqual(t, a.grant.State, driver.Done)
+	if a.grant.State == driver.Granted {
 		require.NotZero(t, a.grant.Fence)
 	}
 }

@@ -92,12 +92,12 @@ func (w *twins) follow(from *source) {
 	labels, records := []string{from.text(), from.text(), ""}, []string{from.text(), from.text(), ""}
 	for range 1 + from.below(3) {
 		var ops []op
-		like := map[string]guard.Claim{} // claims for one key are alike but for their IDs
+		like := map[string]driver.Claim{} // claims for one key are alike but for their IDs
 		for range 1 + from.below(6) {
 			key, n := w.keys[from.below(3)], from.below(3)
 			c, ok := like[key]
 			if !ok {
-				c = guard.Claim{Key: key, TTL: time.Hour, Label: labels[from.below(3)], Reserve: 64 * from.below(2)}
+				c = driver.Claim{Key: key, TTL: time.Hour, Label: labels[from.below(3)], Reserve: 64 * from.below(2)}
 				like[key] = c
 			}
 			c.ID, c.Owner = ids[n], owners[n%2]
@@ -106,9 +106,9 @@ func (w *twins) follow(from *source) {
 		released := map[string]bool{} // once in a batch
 		for range from.below(6) {
 			key, n := w.keys[from.below(3)], from.below(3)
-			o := op{release: true, claim: guard.Claim{Key: key, ID: ids[n], Owner: owners[n%2], TTL: time.Hour, Label: labels[from.below(3)]}}
+			o := op{release: true, claim: driver.Claim{Key: key, ID: ids[n], Owner: owners[n%2], TTL: time.Hour, Label: labels[from.below(3)]}}
 			if kind := from.below(3); kind > 0 {
-				o.after = guard.After{Keep: 3 * time.Hour, Done: kind == 2, Record: []byte(records[from.below(3)])}
+				o.after = driver.After{Keep: 3 * time.Hour, Done: kind == 2, Record: []byte(records[from.below(3)])}
 			}
 			if name := key + "\x00" + o.claim.ID; !released[name] {
 				released[name] = true
@@ -154,24 +154,24 @@ func FuzzLeft(f *testing.F) {
 
 func findLeft(t *testing.T, name string, store guard.Locker, key, label, left string, record []byte) {
 	t.Helper()
-	mine := guard.Claim{Key: key, ID: "MINE", Owner: "MINE", TTL: time.Minute, Label: label}
-	other := guard.Claim{Key: key, ID: "OTHER", Owner: "OTHER", TTL: time.Minute, Label: "other"}
+	mine := driver.Claim{Key: key, ID: "MINE", Owner: "MINE", TTL: time.Minute, Label: label}
+	other := driver.Claim{Key: key, ID: "OTHER", Owner: "OTHER", TTL: time.Minute, Label: "other"}
 	grant, err := store.TryAcquire(t.Context(), mine)
 	require.NoError(t, err, name)
-	require.Equal(t, guard.Granted, grant.State, name)
+	require.Equal(t, driver.Granted, grant.State, name)
 
 	grant, err = store.TryAcquire(t.Context(), other)
 	require.NoError(t, err, name)
-	require.Equal(t, guard.Busy, grant.State, name)
+	require.Equal(t, driver.Busy, grant.State, name)
 	require.Equal(t, shown(label), shown(grant.Label), name)
 
 	mine.Label = left
-	held, err := store.Release(t.Context(), mine, guard.After{Keep: time.Minute, Done: true, Record: record})
+	held, err := store.Release(t.Context(), mine, driver.After{Keep: time.Minute, Done: true, Record: record})
 	require.NoError(t, err, name)
 	require.True(t, held, name)
 	grant, err = store.TryAcquire(t.Context(), other)
 	require.NoError(t, err, name)
-	require.Equal(t, guard.Done, grant.State, name)
+	require.Equal(t, driver.Done, grant.State, name)
 	require.Equal(t, string(record), string(grant.Record), name)
 	require.Equal(t, shown(left), shown(grant.Label), name)
 }

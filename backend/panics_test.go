@@ -32,17 +32,17 @@ func (r *rogue) fails(in string) {
 	}
 }
 
-func (r *rogue) TryAcquire(ctx context.Context, c guard.Claim) (guard.Grant, error) {
+func (r *rogue) TryAcquire(ctx context.Context, c driver.Claim) (driver.Answer, error) {
 	r.fails("TryAcquire")
 	return r.Locker.TryAcquire(ctx, c)
 }
 
-func (r *rogue) Renew(ctx context.Context, c guard.Claim) (bool, error) {
+func (r *rogue) Renew(ctx context.Context, c driver.Claim) (bool, error) {
 	r.fails("Renew")
 	return r.Locker.Renew(ctx, c)
 }
 
-func (r *rogue) Release(ctx context.Context, c guard.Claim, after guard.After) (bool, error) {
+func (r *rogue) Release(ctx context.Context, c driver.Claim, after driver.After) (bool, error) {
 	r.fails("Release")
 	return r.Locker.Release(ctx, c, after)
 }
@@ -109,17 +109,17 @@ func (r *rogue) Warnings(context.Context) []error {
 // A starting rogue has the calls that answer later, and the batch of renewals.
 type starting struct{ *rogue }
 
-func (s starting) StartAcquire(ctx context.Context, c guard.Claim, done func(guard.Grant, error)) {
+func (s starting) StartAcquire(ctx context.Context, c driver.Claim, done func(driver.Answer, error)) {
 	s.fails("StartAcquire")
 	go func() { done(s.Locker.TryAcquire(ctx, c)) }()
 }
 
-func (s starting) StartRelease(ctx context.Context, c guard.Claim, after guard.After, done func(bool, error)) {
+func (s starting) StartRelease(ctx context.Context, c driver.Claim, after driver.After, done func(bool, error)) {
 	s.fails("StartRelease")
 	go func() { done(s.Locker.Release(ctx, c, after)) }()
 }
 
-func (s starting) RenewBatch(ctx context.Context, claims []guard.Claim, report func(int, bool, error)) {
+func (s starting) RenewBatch(ctx context.Context, claims []driver.Claim, report func(int, bool, error)) {
 	for i, c := range claims {
 		if i == 1 {
 			s.fails("RenewBatch")
@@ -140,7 +140,7 @@ var rogueCalls = map[string]func(ctx context.Context, l guard.Locker) error{
 	},
 	"RenewBatch": func(ctx context.Context, l guard.Locker) (err error) {
 		b, _ := driver.Ability[driver.BatchRenewer](l)
-		b.RenewBatch(ctx, []guard.Claim{claimed("k"), claimed("other")}, func(i int, _ bool, e error) {
+		b.RenewBatch(ctx, []driver.Claim{claimed("k"), claimed("other")}, func(i int, _ bool, e error) {
 			if i == 1 {
 				err = e
 			}
@@ -148,7 +148,7 @@ var rogueCalls = map[string]func(ctx context.Context, l guard.Locker) error{
 		return err
 	},
 	"Release": func(ctx context.Context, l guard.Locker) error {
-		_, err := l.Release(ctx, claimed("k"), guard.After{Keep: time.Minute})
+		_, err := l.Release(ctx, claimed("k"), driver.After{Keep: time.Minute})
 		return err
 	},
 	"Append": func(ctx context.Context, l guard.Locker) error {
@@ -194,8 +194,8 @@ var rogueCalls = map[string]func(ctx context.Context, l guard.Locker) error{
 	},
 }
 
-func claimed(key string) guard.Claim {
-	return guard.Claim{Key: key, ID: key + "ID", Owner: key + "ID", TTL: time.Minute, Fence: 1}
+func claimed(key string) driver.Claim {
+	return driver.Claim{Key: key, ID: key + "ID", Owner: key + "ID", TTL: time.Minute, Fence: 1}
 }
 
 // rogueOperations are the operations of a node, and the call of the quorum that uses each.
@@ -260,9 +260,9 @@ func TestQuorum_containsNodesThatPanicOrEndTheirGoroutines(t *testing.T) {
 							r.in.Store("")
 						}
 						time.Sleep(2 * time.Minute) // what goes on in the background
-						grant, err := l.TryAcquire(t.Context(), guard.Claim{Key: "new", ID: "later", Owner: "later", TTL: time.Minute})
+						grant, err := l.TryAcquire(t.Context(), driver.Claim{Key: "new", ID: "later", Owner: "later", TTL: time.Minute})
 						require.NoError(t, err)
-						require.Equal(t, guard.Granted, grant.State)
+						require.Equal(t, driver.Granted, grant.State)
 						time.Sleep(time.Minute)
 					})
 				})

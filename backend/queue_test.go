@@ -28,11 +28,11 @@ func onEachQueue(t *testing.T, f func(t *testing.T, l guard.Locker, rdb *redis.C
 }
 
 // queued returns a claim that joins the queue.
-func queued(id string) guard.Claim {
-	return guard.Claim{Key: "k", ID: id, Owner: id, TTL: time.Minute, Queue: driver.Queued}
+func queued(id string) driver.Claim {
+	return driver.Claim{Key: "k", ID: id, Owner: id, TTL: time.Minute, Queue: driver.Queued}
 }
 
-func try(t *testing.T, l guard.Locker, c guard.Claim) guard.Grant {
+func try(t *testing.T, l guard.Locker, c driver.Claim) driver.Answer {
 	t.Helper()
 	g, err := l.TryAcquire(t.Context(), c)
 	require.NoError(t, err)
@@ -51,35 +51,35 @@ func keyLike(t *testing.T, rdb *redis.Client, part string) string {
 func TestQueue_isServedByAServerWhoseMemoryIsFull(t *testing.T) {
 	t.Parallel()
 	onEachQueue(t, func(t *testing.T, l guard.Locker, rdb *redis.Client) {
-		require.Equal(t, guard.Granted, try(t, l, queued("a")).State)
-		require.Equal(t, guard.Busy, try(t, l, queued("b")).State)
-		require.Equal(t, guard.Busy, try(t, l, queued("c")).State)
+		require.Equal(t, driver.Granted, try(t, l, queued("a")).State)
+		require.Equal(t, driver.Busy, try(t, l, queued("b")).State)
+		require.Equal(t, driver.Busy, try(t, l, queued("c")).State)
 		require.NoError(t, rdb.ConfigSet(t.Context(), "maxmemory", "1").Err())
 		_, err := l.TryAcquire(t.Context(), queued("d"))
 		require.ErrorIs(t, err, guard.ErrStore)
-		_, err = l.Release(t.Context(), queued("b"), guard.After{}) // leaves the queue
+		_, err = l.Release(t.Context(), queued("b"), driver.After{}) // leaves the queue
 		require.NoError(t, err)
-		held, err := l.Release(t.Context(), queued("a"), guard.After{})
+		held, err := l.Release(t.Context(), queued("a"), driver.After{})
 		require.NoError(t, err)
 		require.True(t, held)
 		require.NoError(t, rdb.ConfigSet(t.Context(), "maxmemory", "0").Err())
 		notified, err := rdb.HGet(t.Context(), keyLike(t, rdb, "waiters"), " notified").Result()
 		require.NoError(t, err)
 		require.Regexp(t, "^c ", notified)
-		require.Equal(t, guard.Granted, try(t, l, queued("c")).State)
+		require.Equal(t, driver.Granted, try(t, l, queued("c")).State)
 	})
 }
 
 func TestQueue_deadWaitersDoNotAccumulate(t *testing.T) {
 	t.Parallel()
 	onEachQueue(t, func(t *testing.T, l guard.Locker, rdb *redis.Client) {
-		require.Equal(t, guard.Granted, try(t, l, queued("holder")).State)
+		require.Equal(t, driver.Granted, try(t, l, queued("holder")).State)
 		first := queued("first")
-		require.Equal(t, guard.Busy, try(t, l, first).State)
+		require.Equal(t, driver.Busy, try(t, l, first).State)
 		for i := range 500 {
 			dies := queued(fmt.Sprint("dies", i))
 			dies.TTL = time.Millisecond
-			require.Equal(t, guard.Busy, try(t, l, dies).State)
+			require.Equal(t, driver.Busy, try(t, l, dies).State)
 		}
 		require.Less(t, rdb.ZCard(t.Context(), keyLike(t, rdb, "queue")).Val(), int64(100))
 		waiters := keyLike(t, rdb, "waiters")
@@ -89,11 +89,11 @@ func TestQueue_deadWaitersDoNotAccumulate(t *testing.T) {
 		for i := range 300 { // Lockers that were unresponsive, and never came back
 			require.NoError(t, rdb.HSet(t.Context(), waiters, fmt.Sprint(" unresponsive ", i), "").Err())
 		}
-		require.Equal(t, guard.Busy, try(t, l, queued("second")).State)
-		_, err := l.Release(t.Context(), queued("holder"), guard.After{})
+		require.Equal(t, driver.Busy, try(t, l, queued("second")).State)
+		_, err := l.Release(t.Context(), queued("holder"), driver.After{})
 		require.NoError(t, err)
 		time.Sleep(driver.NotifyGrace) // the first does not ask: only time shows that to the server
-		require.Equal(t, guard.Granted, try(t, l, queued("third")).State, "the Locker of the others is unresponsive")
+		require.Equal(t, driver.Granted, try(t, l, queued("third")).State, "the Locker of the others is unresponsive")
 		require.EqualValues(t, 1, rdb.ZCard(t.Context(), keyLike(t, rdb, "queue")).Val(), "the second stays")
 		require.Less(t, rdb.HLen(t.Context(), waiters).Val(), int64(100))
 	})
@@ -107,14 +107,14 @@ func TestQueue_skipsABoundedNumberOfWaitersThatHaveGone(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			server := redistest.Start(t)
 			gone, other, rdb := backend(server.Client(t)), backend(server.Client(t)), server.Client(t)
-			require.Equal(t, guard.Granted, try(t, other, queued("holder")).State)
+			require.Equal(t, driver.Granted, try(t, other, queued("holder")).State)
 			for i := range 500 {
-				require.Equal(t, guard.Busy, try(t, gone, queued(fmt.Sprint("gone", i))).State)
+				require.Equal(t, driver.Busy, try(t, gone, queued(fmt.Sprint("gone", i))).State)
 			}
-			_, err := other.Release(t.Context(), queued("holder"), guard.After{})
+			_, err := other.Release(t.Context(), queued("holder"), driver.After{})
 			require.NoError(t, err)
 			time.Sleep(driver.NotifyGrace) // only time shows the server that the first does not ask
-			require.Equal(t, guard.Granted, try(t, other, queued("next")).State)
+			require.Equal(t, driver.Granted, try(t, other, queued("next")).State)
 			require.EqualValues(t, 100, rdb.ZCard(t.Context(), keyLike(t, rdb, "queue")).Val())
 			require.Equal(t, "gone1", rdb.ZRange(t.Context(), keyLike(t, rdb, "queue"), 0, 0).Val()[0])
 		})
@@ -128,8 +128,8 @@ func TestQueue_isDeletedWithItsLastWaiter(t *testing.T) {
 			try(t, l, queued(id))
 		}
 		for _, id := range []string{"a", "b", "c"} {
-			require.Equal(t, guard.Granted, try(t, l, queued(id)).State)
-			held, err := l.Release(t.Context(), queued(id), guard.After{})
+			require.Equal(t, driver.Granted, try(t, l, queued(id)).State)
+			held, err := l.Release(t.Context(), queued(id), driver.After{})
 			require.NoError(t, err)
 			require.True(t, held)
 		}
@@ -214,10 +214,10 @@ func subscribers(t *testing.T, rdb *redis.Client) (ids []string) {
 func TestQueue_aClaimThatTheServerRefusesKeepsItsPosition(t *testing.T) {
 	t.Parallel()
 	onEachQueue(t, func(t *testing.T, l guard.Locker, rdb *redis.Client) {
-		require.Equal(t, guard.Granted, try(t, l, queued("a")).State)
-		require.Equal(t, guard.Busy, try(t, l, queued("b")).State)
-		require.Equal(t, guard.Busy, try(t, l, queued("c")).State)
-		_, err := l.Release(t.Context(), queued("a"), guard.After{})
+		require.Equal(t, driver.Granted, try(t, l, queued("a")).State)
+		require.Equal(t, driver.Busy, try(t, l, queued("b")).State)
+		require.Equal(t, driver.Busy, try(t, l, queued("c")).State)
+		_, err := l.Release(t.Context(), queued("a"), driver.After{})
 		require.NoError(t, err)
 		counter := keyLike(t, rdb, "}:fence")
 		require.NoError(t, rdb.Set(t.Context(), counter, "nan", 0).Err())
@@ -225,8 +225,8 @@ func TestQueue_aClaimThatTheServerRefusesKeepsItsPosition(t *testing.T) {
 		require.ErrorContains(t, err, counter)
 		require.NoError(t, rdb.Del(t.Context(), counter).Err())
 		g := try(t, l, queued("c"))
-		require.Equal(t, guard.Busy, g.State)
+		require.Equal(t, driver.Busy, g.State)
 		require.Equal(t, "b", g.Holder, "it is still the first")
-		require.Equal(t, guard.Granted, try(t, l, queued("b")).State)
+		require.Equal(t, driver.Granted, try(t, l, queued("b")).State)
 	})
 }

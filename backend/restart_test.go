@@ -92,7 +92,7 @@ func TestMinUptime_aQuorumDoesNotCountANodeThatRestarted(t *testing.T) {
 		}
 		return nodes
 	}
-	claim := guard.Claim{Key: "k", ID: "holder", Owner: "holder", TTL: longest}
+	claim := driver.Claim{Key: "k", ID: "holder", Owner: "holder", TTL: longest}
 	// the servers have been up for long enough, and three grant
 	require.Eventually(t, func() bool {
 		for _, n := range nodes()[:3] {
@@ -108,5 +108,5 @@ func TestMinUptime_aQuorumDoesNotCountANodeThatRestarted(t *testing.T) {
 	rival.ID, rival.Owner = "rival", "rival"
 	grant, err := redlock.New(nodes()).TryAcquire(t.Context(), rival)
 	require.NoError(t, err)
-	require.Equal(t, guard.Busy, grant.State)
+	require.Equal(t, driver.Busy, grant.State)
 }

@@ -50,7 +50,7 @@ func onEach(t *testing.T, run func(*testing.T, guardtest.Backend), start func(t 
 				Again:  func(t testing.TB, _ guard.Locker) guard.Locker { return backend(p.connect(t)) },
 				Owners: name == "reentrant",
 				Ledger: true, Inspects: true, Notifies: true, Queues: true,
-				Shares: []int{2, 3, driver.Any},
+				Shares: []int{2, 3, driver.Unlimited},
 				Keys:   []string{"k:{tag}", "{tag}k", "onerun:3:fence", "onerun:k:lease"},
 			}
 			if p.more != nil {

@@ -13,7 +13,6 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 )
@@ -107,7 +106,7 @@ func TestTogether_answersThatAreMissingOrMakeNoSenseAreTheirCallersOnly(t *testi
 				for i, a := range answers {
 					if i < c.good {
 						require.NoError(t, a.err)
-						require.Equal(t, guard.Grant{State: guard.Granted, Fence: uint64(i + 1)}, a.grant)
+						require.Equal(t, driver.Answer{State: driver.Granted, Fence: uint64(i + 1)}, a.grant)
 						continue
 					}
 					require.NotEqual(t, driver.KindCanceled, a.kind(t))
@@ -160,7 +159,7 @@ func TestTogether_aConnectionToADemotedMasterIsNotUsedAgain(t *testing.T) {
 			answers, _ = f.send(t, ops...)
 			for _, a := range answers {
 				require.NoError(t, a.err)
-				require.Equal(t, guard.Granted, a.grant.State)
+				require.Equal(t, driver.Granted, a.grant.State)
 			}
 		})
 	}

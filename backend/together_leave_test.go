@@ -10,7 +10,6 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
@@ -30,7 +29,7 @@ func TestTogether_aCallerThatLeavesDoesNotEndTheScriptOfOthers(t *testing.T) {
 					answers, together := f.leave(ctx)
 					for _, a := range answers {
 						require.NoError(t, a.err)
-						require.Equal(t, guard.Granted, a.grant.State)
+						require.Equal(t, driver.Granted, a.grant.State)
 					}
 					if together {
 						return
@@ -51,14 +50,14 @@ func (f *batcher) leave(ctx context.Context) (answers []answer, together bool) {
 	var all sync.WaitGroup
 	all.Add(4)
 	came, open := f.gate.hold()
-	starter.StartRelease(ctx, claim("k", "id"), guard.After{}, func(bool, error) { all.Done() })
+	starter.StartRelease(ctx, claim("k", "id"), driver.After{}, func(bool, error) { all.Done() })
 	<-came
 	came, reach := f.gate.hold()
 	leaver, leave := context.WithCancel(ctx)
-	starter.StartAcquire(leaver, claim(fmt.Sprint("leaver", f.sent), "id"), func(guard.Grant, error) { all.Done() })
+	starter.StartAcquire(leaver, claim(fmt.Sprint("leaver", f.sent), "id"), func(driver.Answer, error) { all.Done() })
 	answers = make([]answer, 2)
 	for i := range answers {
-		starter.StartAcquire(ctx, claim(fmt.Sprint("other", f.sent, i), "id"), func(grant guard.Grant, err error) {
+		starter.StartAcquire(ctx, claim(fmt.Sprint("other", f.sent, i), "id"), func(grant driver.Answer, err error) {
 			answers[i] = answer{grant: grant, err: err}
 			all.Done()
 		})

@@ -8,7 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
 // channels name the channel on which a backend notifies that a key may be free.
@@ -40,8 +40,8 @@ func requireEachReleasePublished(t *testing.T, backend string, claims int) {
 		key := func(n int) string { return fmt.Sprint("round ", round, " key ", n) }
 		f.together(t, take(key(0), "id"), take(key(1), "id"), take(key(2), "id"), take(key(3), "id"))
 		kept, done := give(key(1), "id"), give(key(2), "id")
-		kept.after = guard.After{Keep: time.Hour}
-		done.after = guard.After{Keep: time.Hour, Done: true, Record: []byte("record")}
+		kept.after = driver.After{Keep: time.Hour}
+		done.after = driver.After{Keep: time.Hour, Done: true, Record: []byte("record")}
 		ops := []op{give(key(0), "id"), kept, done, give(key(3), "another")}
 		want := []string{channels[backend](key(0)), channels[backend](key(1)), channels[backend](key(2))}
 		for n := range claims {

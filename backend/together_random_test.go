@@ -15,6 +15,7 @@ import (
 
 	"github.com/seed-1795987d/onerun/backend/internal/redisstore"
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 )
 
@@ -36,7 +37,7 @@ type twins struct {
 	dbs     [2]*redis.Client
 	fences  [2]map[string]uint64 // the last one of each key, with those that it reserved
 	ids     map[string]bool      // of releases of the batch, with their keys
-	claims  map[string]guard.Claim
+	claims  map[string]driver.Claim
 
 	compared int // rounds
 	cleared  int
@@ -83,7 +84,7 @@ func newTwins(t testing.TB, backend string, open func(redis.UniversalClient) gua
 func (w *twins) round() {
 	w.disturb()
 	var ops []op
-	w.ids, w.claims = map[string]bool{}, map[string]guard.Claim{}
+	w.ids, w.claims = map[string]bool{}, map[string]driver.Claim{}
 	for range 2 + w.rng.IntN(8) {
 		ops = append(ops, w.claim())
 	}
@@ -157,7 +158,7 @@ func (w *twins) claim() op {
 	key, id, owner := w.name()
 	c, ok := w.claims[key]
 	if !ok {
-		c = guard.Claim{Key: key, TTL: time.Hour}
+		c = driver.Claim{Key: key, TTL: time.Hour}
 		if w.rng.IntN(4) == 0 {
 			c.TTL, c.Label = 2*time.Hour, "web-1"
 		}
@@ -175,14 +176,14 @@ func (w *twins) claim() op {
 
 func (w *twins) release() op {
 	key, id, owner := w.name()
-	o := op{claim: guard.Claim{Key: key, ID: id, Owner: owner, TTL: time.Hour, Label: "web-2"}, release: true}
+	o := op{claim: driver.Claim{Key: key, ID: id, Owner: owner, TTL: time.Hour, Label: "web-2"}, release: true}
 	switch w.rng.IntN(6) {
 	case 0:
-		o.after = guard.After{Keep: 3 * time.Hour}
+		o.after = driver.After{Keep: 3 * time.Hour}
 	case 1:
-		o.after = guard.After{Keep: 3 * time.Hour, Done: true, Record: []byte("record")}
+		o.after = driver.After{Keep: 3 * time.Hour, Done: true, Record: []byte("record")}
 	case 2:
-		o.after = guard.After{Keep: 3 * time.Hour, Done: true}
+		o.after = driver.After{Keep: 3 * time.Hour, Done: true}
 	}
 	return o
 }
@@ -222,7 +223,7 @@ func (w *twins) plain(db int, o op, a answer) string {
 		return fmt.Sprint("error ", a.kind(w.t))
 	}
 	g := a.grant
-	if !o.release && g.State == guard.Granted {
+	if !o.release && g.State == driver.Granted {
 		last := w.fences[db][o.claim.Key]
 		if g.Held {
 			require.LessOrEqual(w.t, g.Fence, last)

@@ -51,7 +51,7 @@ func TestTogether_aKeyOfAWrongTypeFailsAlone(t *testing.T) {
 					continue
 				}
 				require.NoError(t, a.err)
-				require.Equal(t, guard.Granted, a.grant.State)
+				require.Equal(t, driver.Granted, a.grant.State)
 			}
 			answers, _ := f.send(t, many(20, func(key string) op { return give(key, "id") })...)
 			for i, a := range answers {
@@ -60,7 +60,7 @@ func TestTogether_aKeyOfAWrongTypeFailsAlone(t *testing.T) {
 			}
 		}
 		require.EqualValues(t, 1, rdb.LLen(t.Context(), lockKey("key7")).Val(), "what is not ours stays")
-		held, err := f.locker.Release(t.Context(), claim("key7", "id"), guard.After{})
+		held, err := f.locker.Release(t.Context(), claim("key7", "id"), driver.After{})
 		require.NoError(t, err)
 		require.False(t, held, "as it is if the call is alone")
 		held, err = f.locker.Renew(t.Context(), claim("key7", "id"))
@@ -83,8 +83,8 @@ func TestTogether_aFullServerRefusesClaimsAndTakesReleasesAndRenewals(t *testing
 		require.NoError(t, rdb.ConfigSet(t.Context(), "maxmemory", "1").Err())
 
 		kept, done := give("key2", "id"), give("key3", "id")
-		kept.after = guard.After{Keep: time.Hour}
-		done.after = guard.After{Keep: time.Hour, Done: true, Record: []byte("record")}
+		kept.after = driver.After{Keep: time.Hour}
+		done.after = driver.After{Keep: time.Hour, Done: true, Record: []byte("record")}
 		ops := []op{give("key0", "id"), give("key1", "another"), kept, done, take("key4", "another")}
 		ops = append(ops, many(20, func(key string) op { return take("new"+key, "id") })...)
 		renewed := make(chan error, 1)
@@ -102,14 +102,14 @@ func TestTogether_aFullServerRefusesClaimsAndTakesReleasesAndRenewals(t *testing
 			require.Equal(t, held, answers[i].held, i)
 		}
 		require.NoError(t, answers[4].err, "a busy key is answered all the same")
-		require.Equal(t, guard.Busy, answers[4].grant.State)
+		require.Equal(t, driver.Busy, answers[4].grant.State)
 		for _, a := range answers[5:] {
 			require.Equal(t, driver.KindOOM, a.kind(t))
 		}
 		require.Zero(t, rdb.Exists(t.Context(), lockKey("key0"), lockKey("newkey0"), lockKey("newkey19")).Val())
 		grant, err := f.locker.TryAcquire(t.Context(), claim("key3", "another"))
 		require.NoError(t, err)
-		require.Equal(t, guard.Done, grant.State)
+		require.Equal(t, driver.Done, grant.State)
 		require.Equal(t, "record", string(grant.Record))
 	})
 }
@@ -124,7 +124,7 @@ func TestTogether_aServerThatRestartedRefusesClaimsAndTakesReleases(t *testing.T
 			f := batcherOn(server.Client(t), func(rdb redis.UniversalClient) guard.Locker { return open(rdb, time.Hour) })
 			answers, _ := f.send(t, take("key1", "another"), take("key2", "id"), take("key3", "id"), give("key0", "id"))
 			require.NoError(t, answers[0].err)
-			require.Equal(t, guard.Busy, answers[0].grant.State)
+			require.Equal(t, driver.Busy, answers[0].grant.State)
 			require.Equal(t, driver.KindRestarted, answers[1].kind(t))
 			require.Equal(t, driver.KindRestarted, answers[2].kind(t))
 			require.NoError(t, answers[3].err)
@@ -145,7 +145,7 @@ func TestTogether_sendsAForgottenScriptAgain(t *testing.T) {
 				require.GreaterOrEqual(t, len(sizes), 2, "one was refused, and came again: %v", sizes)
 				for _, a := range answers {
 					require.NoError(t, a.err)
-					require.True(t, a.held || a.grant.State == guard.Granted && !a.grant.Held)
+					require.True(t, a.held || a.grant.State == driver.Granted && !a.grant.Held)
 				}
 			}
 		}
@@ -170,13 +170,13 @@ func TestTogether_oneOfManyClaimsGetsAFreeKey(t *testing.T) {
 		last := uint64(0)
 		for round := range 3 { // the first one has no fence counter
 			answers, _ := f.send(t, take("k", "a"), take("k", "b"), take("k", "a"), take("k", "c"))
-			require.Equal(t, guard.Granted, answers[0].grant.State)
+			require.Equal(t, driver.Granted, answers[0].grant.State)
 			require.False(t, answers[0].grant.Held, round)
 			require.Greater(t, answers[0].grant.Fence, last)
 			last = answers[0].grant.Fence
-			require.Equal(t, guard.Grant{State: guard.Granted, Fence: last, Held: true}, answers[2].grant, "it asked twice")
+			require.Equal(t, driver.Answer{State: driver.Granted, Fence: last, Held: true}, answers[2].grant, "it asked twice")
 			for _, i := range []int{1, 3} {
-				require.Equal(t, guard.Busy, answers[i].grant.State, i)
+				require.Equal(t, driver.Busy, answers[i].grant.State, i)
 			}
 			f.send(t, give("k", "a"))
 		}
@@ -208,7 +208,7 @@ func TestTogether_aClusterThatLooksLikeOneServerGetsOneScriptARequest(t *testing
 				}
 				for _, a := range answers {
 					require.NoError(t, a.err)
-					require.True(t, a.held || a.grant.State == guard.Granted && !a.grant.Held)
+					require.True(t, a.held || a.grant.State == driver.Granted && !a.grant.Held)
 				}
 			}
 		})
@@ -219,16 +219,16 @@ func TestTogether_aClaimBehindAReleaseOfItsKeyFindsItFree(t *testing.T) {
 	t.Parallel()
 	eachTogether(t, func(t *testing.T, f *batcher, _ *redis.Client, _ func(string) string) {
 		answers, _ := f.send(t, take("k", "a"), take("other", "a"))
-		require.Equal(t, guard.Granted, answers[0].grant.State)
+		require.Equal(t, driver.Granted, answers[0].grant.State)
 		answers, sizes := f.send(t,
 			take("k", "before"), give("k", "a"), take("k", "b"), give("k", "b"), take("k", "c"), take("further", "a"), give("other", "a"))
 		require.Equal(t, 5, sizes[0], "scripts in one pipeline, as the calls of a key stay in their order")
-		require.Equal(t, guard.Busy, answers[0].grant.State)
+		require.Equal(t, driver.Busy, answers[0].grant.State)
 		require.True(t, answers[1].held)
-		require.Equal(t, guard.Granted, answers[2].grant.State)
+		require.Equal(t, driver.Granted, answers[2].grant.State)
 		require.True(t, answers[3].held)
-		require.Equal(t, guard.Granted, answers[4].grant.State)
-		require.Equal(t, guard.Granted, answers[5].grant.State)
+		require.Equal(t, driver.Granted, answers[4].grant.State)
+		require.Equal(t, driver.Granted, answers[5].grant.State)
 		require.True(t, answers[6].held)
 	})
 }
@@ -262,7 +262,7 @@ func testWithoutRights(t *testing.T, backend func(redis.UniversalClient) guard.L
 		}
 		for _, a := range answers {
 			require.NoError(t, a.err)
-			require.True(t, a.held || a.grant.State == guard.Granted && !a.grant.Held)
+			require.True(t, a.held || a.grant.State == driver.Granted && !a.grant.Held)
 		}
 	}
 }
@@ -277,8 +277,8 @@ func ownedBy(t *testing.T, l guard.Locker) (owned []string) {
 			require.True(t, strings.Contains(err.Error(), "MOVED") || strings.Contains(err.Error(), "moved"), "%v", err)
 			continue
 		}
-		require.Equal(t, guard.Granted, grant.State)
-		held, err := l.Release(t.Context(), claim(key, "probe"), guard.After{})
+		require.Equal(t, driver.Granted, grant.State)
+		held, err := l.Release(t.Context(), claim(key, "probe"), driver.After{})
 		require.NoError(t, err)
 		require.True(t, held)
 		owned = append(owned, key)

@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-1795987d/onerun/backend/single"
-	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 )
 
@@ -49,16 +49,16 @@ const settling = 150 * time.Millisecond
 func makeCounters(b *testing.B, rdb *redis.Client) {
 	b.Helper()
 	l := single.New(rdb)
-	claims := make([]guard.Claim, 8*1024) // for 1,024 counters
+	claims := make([]driver.Claim, 8*1024) // for 1,024 counters
 	for i := range claims {
-		claims[i] = guard.Claim{Key: fmt.Sprint("counters:", i), ID: rand.Text(), TTL: ttl}
+		claims[i] = driver.Claim{Key: fmt.Sprint("counters:", i), ID: rand.Text(), TTL: ttl}
 	}
 	failed := func(_ int, ok bool, err error) {
 		if err != nil || !ok {
 			b.Error("a counter was not made: ", ok, err)
 		}
 	}
-	l.AcquireBatch(b.Context(), claims, func(i int, g guard.Grant, err error) { failed(i, g.State == guard.Granted, err) })
+	l.AcquireBatch(b.Context(), claims, func(i int, g driver.Answer, err error) { failed(i, g.State == driver.Granted, err) })
 	l.ReleaseBatch(b.Context(), claims, failed)
 	time.Sleep(settling)
 }

@@ -33,7 +33,7 @@ var snippetImports = []string{
 	"go.opentelemetry.io/otel", "github.com/prometheus/client_golang/prometheus",
 	"go.opentelemetry.io/otel/propagation", "go.opentelemetry.io/otel/sdk/metric",
 	module + "/backend/both", module + "/backend/memory", module + "/backend/postgres", module + "/backend/reentrant", module + "/backend/redlock", module + "/backend/single",
-	module + "/guard", module + "/guard/guardtest", module + "/inspect", module + "/inspect/web", module + "/logging", module + "/tracing",
+	module + "/guard", module + "/guard/driver", module + "/guard/guardtest", module + "/inspect", module + "/inspect/web", module + "/logging", module + "/tracing",
 }
 
 // snippetAliases are the packages that every example imports under another name.

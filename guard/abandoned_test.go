@@ -51,13 +51,13 @@ func abandonments() []abandonment {
 // store: no lease, no position in the queue, nothing that keeps others away.
 func TestAcquire_undoesAnAnswerThatTheCallDoesNotUse(t *testing.T) {
 	waits := guard.WithWait(guard.Forever)
-	alone := guard.Claim{Key: "k", ID: "other", Owner: "other", TTL: time.Hour}
+	alone := driver.Claim{Key: "k", ID: "other", Owner: "other", TTL: time.Hour}
 	shared := alone
-	shared.Among = driver.Any
+	shared.MaxHolders = driver.Unlimited
 	answers := []struct {
 		name   string
-		holder *guard.Claim // or nil
-		after  guard.After  // if not zero, the holder has left it
+		holder *driver.Claim // or nil
+		after  driver.After  // if not zero, the holder has left it
 		opts   []guard.Option
 		err    error
 	}{
@@ -68,7 +68,7 @@ func TestAcquire_undoesAnAnswerThatTheCallDoesNotUse(t *testing.T) {
 		{name: "busy and queued", holder: &alone, opts: []guard.Option{waits, guard.WithFair()}},
 		{name: "busy and wanted", holder: &shared, opts: []guard.Option{waits}},
 		{name: "busy, queued and wanted", holder: &shared, opts: []guard.Option{waits, guard.WithFair()}},
-		{name: "done", holder: &alone, after: guard.After{Keep: time.Hour, Done: true}, opts: []guard.Option{waits, guard.WithFair()}},
+		{name: "done", holder: &alone, after: driver.After{Keep: time.Hour, Done: true}, opts: []guard.Option{waits, guard.WithFair()}},
 		{name: "granted, but the answer is lost", err: guardtest.Fail(driver.KindTimeout)},
 		{name: "queued, but the answer is lost", holder: &alone, opts: []guard.Option{waits, guard.WithFair()}, err: guardtest.Fail(driver.KindTimeout)},
 		{name: "wanted, but the answer is lost", holder: &shared, opts: []guard.Option{waits}, err: guardtest.Fail(driver.KindTimeout)},
@@ -84,13 +84,13 @@ func TestAcquire_undoesAnAnswerThatTheCallDoesNotUse(t *testing.T) {
 						holders = len(store.show(t).Holders)
 					}
 					s := &abandonScene{t: t}
-					store.OnAcquire = func(ctx context.Context, _ int, c guard.Claim) (guard.Grant, error) {
+					store.OnAcquire = func(ctx context.Context, _ int, c driver.Claim) (driver.Answer, error) {
 						grant, err := store.memory.TryAcquire(context.WithoutCancel(ctx), c)
 						if end.during != nil {
 							end.during(s)
 						}
 						if answer.err != nil {
-							return guard.Grant{}, answer.err
+							return driver.Answer{}, answer.err
 						}
 						return grant, err
 					}
@@ -120,11 +120,11 @@ func (s *abandonScene) play(store guard.Locker, opts []guard.Option) {
 }
 
 // occupy makes the claim, and leaves its key as after says if that is not zero.
-func (s *testStore) occupy(t *testing.T, c guard.Claim, after guard.After) {
+func (s *testStore) occupy(t *testing.T, c driver.Claim, after driver.After) {
 	t.Helper()
 	grant, err := s.memory.TryAcquire(t.Context(), c)
 	require.NoError(t, err)
-	require.Equal(t, guard.Granted, grant.State)
+	require.Equal(t, driver.Granted, grant.State)
 	if after.Keep > 0 {
 		s.release(t, c, after)
 	}
@@ -142,7 +142,7 @@ func (s *testStore) show(t *testing.T) driver.KeyInfo {
 // a millisecond each way.
 func hurried(t *testing.T, store sharingStore, n int, do func(ctx context.Context, g int) error) *sync.WaitGroup {
 	t.Helper()
-	store.OnAcquire = func(ctx context.Context, _ int, c guard.Claim) (guard.Grant, error) {
+	store.OnAcquire = func(ctx context.Context, _ int, c driver.Claim) (driver.Answer, error) {
 		time.Sleep(time.Millisecond)
 		grant, err := store.memory.TryAcquire(context.WithoutCancel(ctx), c)
 		time.Sleep(time.Millisecond)

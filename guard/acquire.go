@@ -27,7 +27,7 @@ type acquisition struct {
 	// offered is the lease that was handed off to the call last. Guard.mu guards it.
 	offered *holder
 
-	claim     Claim
+	claim     driver.Claim
 	stored    storedClaim
 	late      bool // a request had no answer: it may still arrive
 	requests  int
@@ -46,7 +46,7 @@ type acquisition struct {
 
 // lastAnswer is what events report of the store's last answer.
 type lastAnswer struct {
-	State State
+	State driver.State
 	Left  time.Duration
 	Label string
 }
@@ -102,7 +102,7 @@ func (g *Guard) newAcquisition(ctx context.Context, key, stored string, set *set
 	}
 	a := &acquisition{guard: g, key: key, set: set, caller: ctx, ctx: ctx, start: now, waitFrom: clock.Never}
 	a.retries, a.previous.Ends = queue.NewRetries(g.jitter, l), clock.Never
-	a.claim = Claim{Key: stored, Owner: set.owner, TTL: set.ttl, Label: set.label, Among: set.among, Waits: set.wait > 0}
+	a.claim = driver.Claim{Key: stored, Owner: set.owner, TTL: set.ttl, Label: set.label, MaxHolders: set.among, Waits: set.wait > 0}
 	if set.fair {
 		a.claim.Queue = queueMode(set)
 	}
@@ -155,7 +155,7 @@ func (a *acquisition) interrupted() error {
 
 // refused returns the error of a call that gives up: err if it is not nil, or because the key is
 // busy or done.
-func (a *acquisition) refused(grant Grant, err error) error {
+func (a *acquisition) refused(grant driver.Answer, err error) error {
 	switch {
 	case errors.Is(err, queue.ErrUnanswered):
 		return &StoreError{Op: driver.OpAcquire, Key: a.claim.Key, Kind: driver.KindTimeout, Err: err}
@@ -163,7 +163,7 @@ func (a *acquisition) refused(grant Grant, err error) error {
 		return err
 	}
 	a.last = lastAnswer{grant.State, grant.Left, grant.Label}
-	if grant.State == Done {
+	if grant.State == driver.Done {
 		return &DoneError{Key: a.key, Left: grant.Left, Record: grant.Record, Label: grant.Label}
 	}
 	return &BusyError{Key: a.key, Left: grant.Left, Label: grant.Label, Foreign: grant.Foreign, Waited: a.waited(a.guard.clock.Now())}

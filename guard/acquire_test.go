@@ -17,7 +17,7 @@ import (
 func TestAcquire_countsValidityFromBeforeTheRequest(t *testing.T) {
 	for _, delay := range []time.Duration{attemptLimit / 2, attemptLimit * 9 / 10} {
 		inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
-			store.OnAcquire = func(ctx context.Context, _ int, c guard.Claim) (guard.Grant, error) {
+			store.OnAcquire = func(ctx context.Context, _ int, c driver.Claim) (driver.Answer, error) {
 				defer time.Sleep(delay)
 				return store.memory.TryAcquire(ctx, c)
 			}
@@ -36,9 +36,9 @@ const attemptLimit = 5 * time.Second
 
 func TestAcquire_refusesAGrantThatComesTooLate(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
-		store.OnAcquire = func(_ context.Context, _ int, c guard.Claim) (guard.Grant, error) {
+		store.OnAcquire = func(_ context.Context, _ int, c driver.Claim) (driver.Answer, error) {
 			defer time.Sleep(ttl) // the store ignores its context
-			return store.memory.TryAcquire(context.Background(), guard.Claim{Key: c.Key, ID: c.ID, TTL: time.Hour})
+			return store.memory.TryAcquire(context.Background(), driver.Claim{Key: c.Key, ID: c.ID, TTL: time.Hour})
 		}
 		_, err := g.Acquire(t.Context(), "k")
 		var failed *guard.StoreError
@@ -51,10 +51,10 @@ func TestAcquire_refusesAGrantThatComesTooLate(t *testing.T) {
 
 func TestAcquire_recognisesItsOwnClaimAfterALostReply(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
-		store.OnAcquire = func(ctx context.Context, n int, c guard.Claim) (guard.Grant, error) {
+		store.OnAcquire = func(ctx context.Context, n int, c driver.Claim) (driver.Answer, error) {
 			grant, err := store.memory.TryAcquire(ctx, c)
 			if n == 1 {
-				return guard.Grant{}, errors.New("the reply was lost")
+				return driver.Answer{}, errors.New("the reply was lost")
 			}
 			return grant, err
 		}
@@ -66,9 +66,9 @@ func TestAcquire_recognisesItsOwnClaimAfterALostReply(t *testing.T) {
 
 func TestAcquire_cleansUpAClaimWithAnUnknownOutcome(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
-		store.OnAcquire = func(ctx context.Context, _ int, c guard.Claim) (guard.Grant, error) {
+		store.OnAcquire = func(ctx context.Context, _ int, c driver.Claim) (driver.Answer, error) {
 			_, _ = store.memory.TryAcquire(ctx, c)
-			return guard.Grant{}, errors.New("the reply was lost")
+			return driver.Answer{}, errors.New("the reply was lost")
 		}
 		start := time.Now()
 		_, err := g.Acquire(t.Context(), "k")
@@ -82,12 +82,12 @@ func TestAcquire_cleansUpAClaimWithAnUnknownOutcome(t *testing.T) {
 
 func TestAcquire_cleansUpARequestThatArrivesAfterTheCleanUp(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
-		store.OnAcquire = func(ctx context.Context, _ int, c guard.Claim) (guard.Grant, error) {
+		store.OnAcquire = func(ctx context.Context, _ int, c driver.Claim) (driver.Answer, error) {
 			go func() {
 				time.Sleep(500 * time.Millisecond)
 				_, _ = store.memory.TryAcquire(context.Background(), c)
 			}()
-			return guard.Grant{}, frozen(ctx)
+			return driver.Answer{}, frozen(ctx)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
@@ -110,9 +110,9 @@ func TestAcquire_cleansUpARequestThatArrivesAfterTheCleanUp(t *testing.T) {
 func TestAcquire_cleansUpARequestThatArrivesMuchLater(t *testing.T) {
 	for _, late := range []time.Duration{1500 * time.Millisecond, 3 * time.Second, ttl / 2, ttl} {
 		inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
-			store.OnAcquire = func(ctx context.Context, _ int, c guard.Claim) (guard.Grant, error) {
+			store.OnAcquire = func(ctx context.Context, _ int, c driver.Claim) (driver.Answer, error) {
 				time.AfterFunc(late, func() { _, _ = store.memory.TryAcquire(context.Background(), c) })
-				return guard.Grant{}, frozen(ctx)
+				return driver.Answer{}, frozen(ctx)
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 			defer cancel()
@@ -129,14 +129,14 @@ func TestAcquire_cleansUpARequestThatArrivesMuchLater(t *testing.T) {
 func TestAcquire_cleansUpARequestThatAThawedStoreServesAfterTheCleanUp(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 		thaw := time.Now().Add(1700 * time.Millisecond)
-		store.OnAcquire = func(ctx context.Context, _ int, c guard.Claim) (guard.Grant, error) {
+		store.OnAcquire = func(ctx context.Context, _ int, c driver.Claim) (driver.Answer, error) {
 			go func() {
 				time.Sleep(time.Until(thaw) + time.Millisecond) // it is served last
 				_, _ = store.memory.TryAcquire(context.Background(), c)
 			}()
-			return guard.Grant{}, frozen(ctx)
+			return driver.Answer{}, frozen(ctx)
 		}
-		store.OnRelease = func(ctx context.Context, _ int, c guard.Claim, after guard.After) (bool, error) {
+		store.OnRelease = func(ctx context.Context, _ int, c driver.Claim, after driver.After) (bool, error) {
 			select {
 			case <-time.After(time.Until(thaw)):
 				return store.memory.Release(ctx, c, after)
@@ -157,7 +157,7 @@ func TestAcquire_cleansUpARequestThatAThawedStoreServesAfterTheCleanUp(t *testin
 
 func TestAcquire_cleansUpALateRepetitionOfItsOwnRequest(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
-		store.OnAcquire = func(ctx context.Context, n int, c guard.Claim) (guard.Grant, error) {
+		store.OnAcquire = func(ctx context.Context, n int, c driver.Claim) (driver.Answer, error) {
 			if n > 1 {
 				return store.memory.TryAcquire(ctx, c)
 			}
@@ -165,7 +165,7 @@ func TestAcquire_cleansUpALateRepetitionOfItsOwnRequest(t *testing.T) {
 				time.Sleep(200 * time.Millisecond)
 				_, _ = store.memory.TryAcquire(context.Background(), c)
 			}()
-			return guard.Grant{}, errors.New("the connection was reset")
+			return driver.Answer{}, errors.New("the connection was reset")
 		}
 		require.NoError(t, g.Do(t.Context(), "k", nothing))
 		time.Sleep(250 * time.Millisecond)
@@ -178,22 +178,22 @@ func TestAcquire_cleansUpALateRepetitionOfItsOwnRequest(t *testing.T) {
 // The first attempt got no answer, and it reaches the store only after the lease has ended. How
 // the lease ended makes no difference.
 func TestAcquire_cleansUpALateRepetitionHoweverTheLeaseEnds(t *testing.T) {
-	for name, end := range map[string]func(t *testing.T, store *testStore, c guard.Claim, lease *guard.Lease, arrives func()){
-		"lost at a renewal": func(t *testing.T, store *testStore, c guard.Claim, lease *guard.Lease, arrives func()) {
-			_, err := store.memory.Release(t.Context(), c, guard.After{})
+	for name, end := range map[string]func(t *testing.T, store *testStore, c driver.Claim, lease *guard.Lease, arrives func()){
+		"lost at a renewal": func(t *testing.T, store *testStore, c driver.Claim, lease *guard.Lease, arrives func()) {
+			_, err := store.memory.Release(t.Context(), c, driver.After{})
 			require.NoError(t, err)
 			<-lease.Context().Done()
 			require.ErrorIs(t, lease.Release(t.Context()), guard.ErrLost)
 			arrives()
 		},
-		"lost at the release": func(t *testing.T, store *testStore, c guard.Claim, lease *guard.Lease, arrives func()) {
-			_, err := store.memory.Release(t.Context(), c, guard.After{})
+		"lost at the release": func(t *testing.T, store *testStore, c driver.Claim, lease *guard.Lease, arrives func()) {
+			_, err := store.memory.Release(t.Context(), c, driver.After{})
 			require.NoError(t, err)
 			require.ErrorIs(t, lease.Release(t.Context()), guard.ErrLost)
 			arrives()
 		},
-		"released after several attempts": func(t *testing.T, store *testStore, _ guard.Claim, lease *guard.Lease, arrives func()) {
-			store.OnRelease = func(ctx context.Context, n int, c guard.Claim, after guard.After) (bool, error) {
+		"released after several attempts": func(t *testing.T, store *testStore, _ driver.Claim, lease *guard.Lease, arrives func()) {
+			store.OnRelease = func(ctx context.Context, n int, c driver.Claim, after driver.After) (bool, error) {
 				if n < 5 {
 					return false, errors.New("the connection was reset")
 				}
@@ -208,13 +208,13 @@ func TestAcquire_cleansUpALateRepetitionHoweverTheLeaseEnds(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
-				var claim guard.Claim
-				store.OnAcquire = func(ctx context.Context, n int, c guard.Claim) (guard.Grant, error) {
+				var claim driver.Claim
+				store.OnAcquire = func(ctx context.Context, n int, c driver.Claim) (driver.Answer, error) {
 					if n > 1 {
 						return store.memory.TryAcquire(ctx, c)
 					}
 					claim = c
-					return guard.Grant{}, errors.New("the connection was reset")
+					return driver.Answer{}, errors.New("the connection was reset")
 				}
 				lease, err := g.Acquire(t.Context(), "k")
 				require.NoError(t, err)
@@ -233,9 +233,9 @@ func TestAcquire_cleansUpALateRepetitionHoweverTheLeaseEnds(t *testing.T) {
 
 func TestAcquire_returnsAtOnceAndCleansUpWhenTheContextEnds(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
-		store.OnAcquire = func(ctx context.Context, _ int, c guard.Claim) (guard.Grant, error) {
+		store.OnAcquire = func(ctx context.Context, _ int, c driver.Claim) (driver.Answer, error) {
 			_, _ = store.memory.TryAcquire(context.Background(), c)
-			return guard.Grant{}, frozen(ctx)
+			return driver.Answer{}, frozen(ctx)
 		}
 		mine := errors.New("I have changed my mind")
 		ctx, cancel := context.WithCancelCause(t.Context())
@@ -263,7 +263,7 @@ func TestAcquire_doesNotAskIfTheContextHasEnded(t *testing.T) {
 func TestAcquire_releasesAGrantWhoseCallerHasGone(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 		ctx, cancel := context.WithCancel(t.Context())
-		store.OnAcquire = func(ctx context.Context, _ int, c guard.Claim) (guard.Grant, error) {
+		store.OnAcquire = func(ctx context.Context, _ int, c driver.Claim) (driver.Answer, error) {
 			defer cancel()
 			return store.memory.TryAcquire(ctx, c)
 		}
@@ -275,7 +275,7 @@ func TestAcquire_releasesAGrantWhoseCallerHasGone(t *testing.T) {
 
 func TestAcquire_releasesAGrantThatComesAfterClose(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
-		store.OnAcquire = func(ctx context.Context, _ int, c guard.Claim) (guard.Grant, error) {
+		store.OnAcquire = func(ctx context.Context, _ int, c driver.Claim) (driver.Answer, error) {
 			go func() { assert.NoError(t, g.Close(context.Background())) }()
 			synctest.Wait()
 			return store.memory.TryAcquire(ctx, c)
@@ -289,8 +289,8 @@ func TestAcquire_releasesAGrantThatComesAfterClose(t *testing.T) {
 
 func TestAcquire_doesNotRetryAPermanentError(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
-		store.OnAcquire = func(_ context.Context, _ int, _ guard.Claim) (guard.Grant, error) {
-			return guard.Grant{}, &guard.StoreError{Backend: "test", Op: driver.OpAcquire, Key: "k", Kind: driver.KindAuth, Err: errors.New("wrong password")}
+		store.OnAcquire = func(_ context.Context, _ int, _ driver.Claim) (driver.Answer, error) {
+			return driver.Answer{}, &guard.StoreError{Backend: "test", Op: driver.OpAcquire, Key: "k", Kind: driver.KindAuth, Err: errors.New("wrong password")}
 		}
 		start := time.Now()
 		_, err := g.Acquire(t.Context(), "k", guard.WithWait(time.Hour))
@@ -302,8 +302,8 @@ func TestAcquire_doesNotRetryAPermanentError(t *testing.T) {
 
 func TestAcquire_boundsAStoreThatDoesNotAnswer(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
-		store.OnAcquire = func(ctx context.Context, _ int, _ guard.Claim) (guard.Grant, error) {
-			return guard.Grant{}, frozen(ctx)
+		store.OnAcquire = func(ctx context.Context, _ int, _ driver.Claim) (driver.Answer, error) {
+			return driver.Answer{}, frozen(ctx)
 		}
 		start := time.Now()
 		_, err := g.Acquire(t.Context(), "k")
@@ -328,7 +328,7 @@ func TestWait_takesTheKeyWhenItIsReleased(t *testing.T) {
 
 func TestWait_asksAtTheEndOfTheHoldersLease(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
-		dead := guard.Claim{Key: "k", ID: "dead", TTL: ttl}
+		dead := driver.Claim{Key: "k", ID: "dead", TTL: ttl}
 		_, err := store.memory.TryAcquire(t.Context(), dead)
 		require.NoError(t, err)
 		start := time.Now()
@@ -379,9 +379,9 @@ func TestWait_returnsDoneIfTheWorkFinishesMeanwhile(t *testing.T) {
 func TestWait_continuesAfterStoreErrors(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 		start := time.Now()
-		store.OnAcquire = func(ctx context.Context, _ int, c guard.Claim) (guard.Grant, error) {
+		store.OnAcquire = func(ctx context.Context, _ int, c driver.Claim) (driver.Answer, error) {
 			if time.Since(start) < 20*time.Second {
-				return guard.Grant{}, errors.New("unreachable")
+				return driver.Answer{}, errors.New("unreachable")
 			}
 			return store.memory.TryAcquire(ctx, c)
 		}

@@ -53,7 +53,7 @@ func (a *acquisition) prepare(reserve bool) {
 }
 
 // answered handles the answer to a request. It returns as ask does.
-func (a *acquisition) answered(grant Grant, err error) (*holder, error) {
+func (a *acquisition) answered(grant driver.Answer, err error) (*holder, error) {
 	a.note(grant, err)
 	took := a.guard.clock.Now() - a.sent
 	if err != nil {
@@ -65,7 +65,7 @@ func (a *acquisition) answered(grant Grant, err error) (*holder, error) {
 	if a.set.deferral != nil {
 		a.set.deferral.note(err)
 	}
-	if err == nil && grant.State == Granted {
+	if err == nil && grant.State == driver.Granted {
 		var h *holder
 		if h, err = a.use(grant, took); h != nil {
 			return h, nil
@@ -79,13 +79,13 @@ func (a *acquisition) answered(grant Grant, err error) (*holder, error) {
 
 // note notes what the store does for the claim from now on, according to its answer. It comes
 // before anything that can end the call: cleanUp undoes what the call does not use.
-func (a *acquisition) note(grant Grant, err error) {
+func (a *acquisition) note(grant driver.Answer, err error) {
 	switch {
 	case err != nil:
 		a.stored, a.late = storedNothing, true
-	case grant.State == Granted:
+	case grant.State == driver.Granted:
 		a.stored = storedGranted
-	case grant.State == Busy && (a.claim.Queue == driver.Queued || grant.Wanted):
+	case grant.State == driver.Busy && (a.claim.Queue == driver.Queued || grant.Wanted):
 		a.stored = storedQueued
 	default:
 		a.stored = storedNothing
@@ -93,7 +93,7 @@ func (a *acquisition) note(grant Grant, err error) {
 }
 
 // use puts a lease that was just granted into the schedule, unless it is of no use any more.
-func (a *acquisition) use(grant Grant, took time.Duration) (*holder, error) {
+func (a *acquisition) use(grant driver.Answer, took time.Duration) (*holder, error) {
 	g, now := a.guard, a.sent+took
 	t := g.newStoreLease(a.claim, grant, a.sent, a.anchor, now)
 	t.late = a.late

@@ -39,12 +39,12 @@ func (s *testStore) count(op driver.Op) (n int) {
 
 // free reports whether the key is free in the store.
 func (s *testStore) free(key string) bool {
-	probe := guard.Claim{Key: key, ID: "probe", Owner: "probe", TTL: time.Second}
+	probe := driver.Claim{Key: key, ID: "probe", Owner: "probe", TTL: time.Second}
 	grant, err := s.memory.TryAcquire(context.Background(), probe)
-	if err != nil || grant.State != guard.Granted {
+	if err != nil || grant.State != driver.Granted {
 		return false
 	}
-	_, err = s.memory.Release(context.Background(), probe, guard.After{})
+	_, err = s.memory.Release(context.Background(), probe, driver.After{})
 	return err == nil
 }
 
@@ -54,7 +54,7 @@ func (s *testStore) forget(t *testing.T, key string) {
 	info, err := s.memory.Show(t.Context(), key)
 	require.NoError(t, err)
 	require.Len(t, info.Holders, 1)
-	_, err = s.memory.Release(t.Context(), guard.Claim{Key: key, ID: info.Holders[0].ID}, guard.After{})
+	_, err = s.memory.Release(t.Context(), driver.Claim{Key: key, ID: info.Holders[0].ID}, driver.After{})
 	require.NoError(t, err)
 }
 
@@ -67,7 +67,7 @@ func frozen(ctx context.Context) error {
 // freezeReleases makes the store stop answering releases until thaw is called.
 func (s *testStore) freezeReleases() (thaw func()) {
 	var thawed atomic.Bool
-	s.OnRelease = func(ctx context.Context, _ int, c guard.Claim, after guard.After) (bool, error) {
+	s.OnRelease = func(ctx context.Context, _ int, c driver.Claim, after driver.After) (bool, error) {
 		if thawed.Load() {
 			return s.memory.Release(ctx, c, after)
 		}
@@ -79,7 +79,7 @@ func (s *testStore) freezeReleases() (thaw func()) {
 // failReleasesFor makes every release fail for d from now.
 func (s *testStore) failReleasesFor(d time.Duration) {
 	start := time.Now()
-	s.OnRelease = func(context.Context, int, guard.Claim, guard.After) (bool, error) {
+	s.OnRelease = func(context.Context, int, driver.Claim, driver.After) (bool, error) {
 		if time.Since(start) < d {
 			return false, guardtest.Fail(driver.KindConnection)
 		}

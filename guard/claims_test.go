@@ -18,7 +18,7 @@ func TestClaims_containNoWallClockTime(t *testing.T) {
 		// sent runs a function under a lease that is renewed once, with a done marker and a
 		// minimum hold. It returns the claims and the After values that the store received. It
 		// clears the IDs, the owners and the fences, because they differ each time.
-		sent := func(opts ...guard.Option) (asked []guard.Claim, left []guard.After) {
+		sent := func(opts ...guard.Option) (asked []driver.Claim, left []driver.After) {
 			before := len(store.Calls())
 			require.NoError(t, g.Do(t.Context(), "k", func(context.Context) error {
 				time.Sleep(ttl * 4 / 10)

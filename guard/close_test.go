@@ -37,12 +37,12 @@ func TestClose_releasesLeasesGrantedMeanwhile(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 				const calls = 100
-				store.OnAcquire = func(ctx context.Context, _ int, c guard.Claim) (guard.Grant, error) {
+				store.OnAcquire = func(ctx context.Context, _ int, c driver.Claim) (driver.Answer, error) {
 					grant, err := store.memory.TryAcquire(ctx, c)
 					time.Sleep(time.Second)
 					return grant, errors.Join(err, answer)
 				}
-				store.OnRelease = func(ctx context.Context, _ int, c guard.Claim, after guard.After) (bool, error) {
+				store.OnRelease = func(ctx context.Context, _ int, c driver.Claim, after driver.After) (bool, error) {
 					time.Sleep(5 * time.Millisecond)
 					return store.memory.Release(ctx, c, after)
 				}
@@ -70,7 +70,7 @@ func TestClose_releasesLeasesGrantedMeanwhile(t *testing.T) {
 func TestClose_reportsClaimsThatItCouldNotRelease(t *testing.T) {
 	var orphans events
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
-		store.OnAcquire = func(ctx context.Context, _ int, c guard.Claim) (guard.Grant, error) {
+		store.OnAcquire = func(ctx context.Context, _ int, c driver.Claim) (driver.Answer, error) {
 			grant, err := store.memory.TryAcquire(ctx, c)
 			time.Sleep(time.Second)
 			return grant, err
@@ -110,10 +110,10 @@ func TestClose_countsClaimsWhoseCleanUpFailedBefore(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
-				store.OnAcquire = func(context.Context, int, guard.Claim) (guard.Grant, error) {
-					return guard.Grant{}, guardtest.Fail(driver.KindAuth)
+				store.OnAcquire = func(context.Context, int, driver.Claim) (driver.Answer, error) {
+					return driver.Answer{}, guardtest.Fail(driver.KindAuth)
 				}
-				store.OnRelease = func(context.Context, int, guard.Claim, guard.After) (bool, error) {
+				store.OnRelease = func(context.Context, int, driver.Claim, driver.After) (bool, error) {
 					return false, guardtest.Fail(driver.KindAuth)
 				}
 				require.ErrorIs(t, g.Do(t.Context(), "k", nothing), guard.ErrStore)
@@ -134,7 +134,7 @@ func TestClose_containsAPanicOfTheLocker(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 		hold(t, g, "k")
 		var panicked atomic.Bool
-		store.OnRelease = func(context.Context, int, guard.Claim, guard.After) (bool, error) {
+		store.OnRelease = func(context.Context, int, driver.Claim, driver.After) (bool, error) {
 			if !panicked.Swap(true) {
 				panic("a bug")
 			}
@@ -161,7 +161,7 @@ func (c slowWaiter) Done() <-chan struct{} {
 // no acquire, so they must not receive a release.
 func TestClose_reportsNoReleaseOfALeaseThatNobodyHasTaken(t *testing.T) {
 	sharing(t, func(t *testing.T, store sharingStore, here, _ *guard.Guard) {
-		store.OnAcquire = func(ctx context.Context, _ int, c guard.Claim) (guard.Grant, error) {
+		store.OnAcquire = func(ctx context.Context, _ int, c driver.Claim) (driver.Answer, error) {
 			time.Sleep(time.Second)
 			return store.memory.TryAcquire(ctx, c)
 		}
@@ -195,13 +195,13 @@ func TestClose_countsTheCallsThatHaveNotReturned(t *testing.T) {
 		says  string
 	}{
 		"acquire": {func(store *testStore, hang func()) {
-			store.OnAcquire = func(context.Context, int, guard.Claim) (guard.Grant, error) {
+			store.OnAcquire = func(context.Context, int, driver.Claim) (driver.Answer, error) {
 				hang()
-				return guard.Grant{}, errors.New("at last")
+				return driver.Answer{}, errors.New("at last")
 			}
 		}, "1 call to the store has not returned"},
 		"release": {func(store *testStore, hang func()) {
-			store.OnRelease = func(context.Context, int, guard.Claim, guard.After) (bool, error) {
+			store.OnRelease = func(context.Context, int, driver.Claim, driver.After) (bool, error) {
 				hang()
 				return true, nil
 			}
@@ -333,10 +333,10 @@ func TestLong_orphansBeyondTheBoundAreReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var pending, failed atomic.Int64
 		store := newTestStore()
-		store.OnAcquire = func(context.Context, int, guard.Claim) (guard.Grant, error) {
-			return guard.Grant{}, guardtest.Fail(driver.KindAuth)
+		store.OnAcquire = func(context.Context, int, driver.Claim) (driver.Answer, error) {
+			return driver.Answer{}, guardtest.Fail(driver.KindAuth)
 		}
-		store.OnRelease = func(context.Context, int, guard.Claim, guard.After) (bool, error) {
+		store.OnRelease = func(context.Context, int, driver.Claim, driver.After) (bool, error) {
 			return false, guardtest.Fail(driver.KindConnection)
 		}
 		// Within a longer TTL, each orphan would be tried some 25 times.

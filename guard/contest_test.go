@@ -14,17 +14,17 @@ import (
 )
 
 // contested is the answer of a quorum whose nodes have granted the key to several claims.
-var contested = guard.Grant{State: guard.Busy, Left: ttl, Contested: true}
+var contested = driver.Answer{State: driver.Busy, Left: ttl, Contested: true}
 
 func TestContest_isRetriedByACallThatDoesNotWait(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 		ids := map[string]bool{}
-		store.OnAcquire = func(_ context.Context, n int, c guard.Claim) (guard.Grant, error) {
+		store.OnAcquire = func(_ context.Context, n int, c driver.Claim) (driver.Answer, error) {
 			ids[c.ID] = true
 			if n <= 4 {
 				return contested, nil
 			}
-			return guard.Grant{}, guardtest.ErrUnscripted
+			return driver.Answer{}, guardtest.ErrUnscripted
 		}
 		start := time.Now()
 		require.NoError(t, g.Do(t.Context(), "k", nothing))
@@ -36,7 +36,7 @@ func TestContest_isRetriedByACallThatDoesNotWait(t *testing.T) {
 
 func TestContest_isBusyIfItDoesNotEnd(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
-		store.OnAcquire = func(context.Context, int, guard.Claim) (guard.Grant, error) { return contested, nil }
+		store.OnAcquire = func(context.Context, int, driver.Claim) (driver.Answer, error) { return contested, nil }
 		start := time.Now()
 		require.ErrorIs(t, g.Do(t.Context(), "k", nothing), guard.ErrBusy)
 		require.Equal(t, 11, store.count(driver.OpAcquire))
@@ -48,12 +48,12 @@ func TestAcquire_cleansUpAClaimThatWasRefusedAfterALostAnswer(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 		holder := hold(t, g, "k")
 		var first string
-		store.OnAcquire = func(_ context.Context, n int, c guard.Claim) (guard.Grant, error) {
+		store.OnAcquire = func(_ context.Context, n int, c driver.Claim) (driver.Answer, error) {
 			if n == 2 {
 				first = c.ID
-				return guard.Grant{}, guardtest.Fail(driver.KindConnection)
+				return driver.Answer{}, guardtest.Fail(driver.KindConnection)
 			}
-			return guard.Grant{}, guardtest.ErrUnscripted
+			return driver.Answer{}, guardtest.ErrUnscripted
 		}
 		go func() {
 			time.Sleep(time.Second)
@@ -93,7 +93,7 @@ func startWaiter(t *testing.T) (g *guard.Guard, store *notifyingStore, release f
 	holder := store.acquireElsewhere(t, time.Hour)
 	done := make(chan error)
 	go func() { done <- g.Do(t.Context(), "k", nothing, guard.WithWait(time.Hour)) }()
-	return g, store, func() { store.release(t, holder, guard.After{}) }, done
+	return g, store, func() { store.release(t, holder, driver.After{}) }, done
 }
 
 func TestNotification_wakesAWaiter(t *testing.T) {
@@ -134,7 +134,7 @@ func TestNotification_isNotExpectedFromAHolderWithoutAName(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, store, release, done := startWaiter(t)
 		synctest.Wait() // the call has been refused once
-		store.OnAcquire = func(ctx context.Context, _ int, c guard.Claim) (guard.Grant, error) {
+		store.OnAcquire = func(ctx context.Context, _ int, c driver.Claim) (driver.Answer, error) {
 			grant, err := store.Inner.TryAcquire(ctx, c)
 			grant.Holder = ""
 			return grant, err
@@ -183,12 +183,12 @@ func TestAcquire_changesTheIDOfAClaimThatTheBackendRevokes(t *testing.T) {
 	for revoked, ids := range map[bool]int{true: 3, false: 1} {
 		inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 			seen := map[string]bool{}
-			store.OnAcquire = func(_ context.Context, n int, c guard.Claim) (guard.Grant, error) {
+			store.OnAcquire = func(_ context.Context, n int, c driver.Claim) (driver.Answer, error) {
 				seen[c.ID] = true
 				if n < 3 {
-					return guard.Grant{}, &guard.StoreError{Op: driver.OpAcquire, Key: c.Key, Kind: driver.KindQuorum, Revoked: revoked, Err: guard.ErrStore}
+					return driver.Answer{}, &guard.StoreError{Op: driver.OpAcquire, Key: c.Key, Kind: driver.KindQuorum, Revoked: revoked, Err: guard.ErrStore}
 				}
-				return guard.Grant{}, guardtest.ErrUnscripted
+				return driver.Answer{}, guardtest.ErrUnscripted
 			}
 			require.NoError(t, g.Do(t.Context(), "k", nothing))
 			require.Len(t, seen, ids)

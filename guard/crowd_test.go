@@ -52,23 +52,23 @@ func (c *crowd) store(inner guard.Locker, loss float64) guard.Locker {
 		return c.chance(loss)
 	}
 	return &guardtest.Scripted{
-		OnAcquire: func(ctx context.Context, _ int, claim guard.Claim) (g guard.Grant, err error) {
+		OnAcquire: func(ctx context.Context, _ int, claim driver.Claim) (g driver.Answer, err error) {
 			lost := trouble(ctx)
 			if !lost {
 				g, err = inner.TryAcquire(context.Background(), claim)
 			}
 			if trouble(ctx) || lost {
-				return guard.Grant{}, guardtest.Fail(driver.KindConnection)
+				return driver.Answer{}, guardtest.Fail(driver.KindConnection)
 			}
 			return g, err
 		},
-		OnRenew: func(ctx context.Context, _ int, claim guard.Claim) (held bool, err error) {
+		OnRenew: func(ctx context.Context, _ int, claim driver.Claim) (held bool, err error) {
 			if trouble(ctx) {
 				return false, guardtest.Fail(driver.KindConnection)
 			}
 			return inner.Renew(context.Background(), claim)
 		},
-		OnRelease: func(ctx context.Context, _ int, claim guard.Claim, after guard.After) (held bool, err error) {
+		OnRelease: func(ctx context.Context, _ int, claim driver.Claim, after driver.After) (held bool, err error) {
 			lost := trouble(ctx)
 			if !lost {
 				held, err = inner.Release(context.Background(), claim, after)
@@ -176,9 +176,9 @@ func TestQueue_excludesUnderRandomFaults(t *testing.T) {
 				require.NoError(t, g.Close(t.Context()))
 			}
 			time.Sleep(5 * time.Millisecond) // longer than a minimum hold and a done marker last
-			grant, err := inner.TryAcquire(t.Context(), guard.Claim{Key: "k", ID: "probe", Owner: "probe", TTL: time.Second})
+			grant, err := inner.TryAcquire(t.Context(), driver.Claim{Key: "k", ID: "probe", Owner: "probe", TTL: time.Second})
 			require.NoError(t, err)
-			require.Equal(t, guard.Granted, grant.State, "Close has returned nil")
+			require.Equal(t, driver.Granted, grant.State, "Close has returned nil")
 			require.Greater(t, grant.Fence, c.fence)
 			runs, handOffs = runs+c.runs, handOffs+c.handOffs
 		})

@@ -146,8 +146,8 @@ func TestDeadline_isNoErrorOfTheStore(t *testing.T) {
 		for name, under := range underLeases {
 			t.Run(name+", "+how, func(t *testing.T) {
 				inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
-					store.OnAcquire = func(ctx context.Context, _ int, _ guard.Claim) (guard.Grant, error) {
-						return guard.Grant{}, answer(ctx)
+					store.OnAcquire = func(ctx context.Context, _ int, _ driver.Claim) (driver.Answer, error) {
+						return driver.Answer{}, answer(ctx)
 					}
 					late := newLateContext(t.Context(), time.Now().Add(time.Second))
 					time.AfterFunc(time.Second+100*time.Millisecond, late.end)
@@ -167,10 +167,10 @@ func TestDeadline_theContextHasEndedAsWell(t *testing.T) {
 	for name, under := range underLeases {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
-				store.OnAcquire = func(ctx context.Context, _ int, _ guard.Claim) (guard.Grant, error) {
+				store.OnAcquire = func(ctx context.Context, _ int, _ driver.Claim) (driver.Answer, error) {
 					deadline, _ := ctx.Deadline()
 					time.Sleep(time.Until(deadline))
-					return guard.Grant{}, guardtest.Fail(driver.KindTimeout)
+					return driver.Answer{}, guardtest.Fail(driver.KindTimeout)
 				}
 				late := newLateContext(t.Context(), time.Now().Add(time.Second))
 				time.AfterFunc(time.Second+10*time.Millisecond, late.end)

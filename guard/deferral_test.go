@@ -15,12 +15,12 @@ import (
 
 // dropReply makes the store grant the first claim without an answer.
 func (s *testStore) dropReply() {
-	s.OnAcquire = func(ctx context.Context, n int, c guard.Claim) (guard.Grant, error) {
+	s.OnAcquire = func(ctx context.Context, n int, c driver.Claim) (driver.Answer, error) {
 		if n == 1 {
 			_, _ = s.memory.TryAcquire(ctx, c)
-			return guard.Grant{}, frozen(ctx)
+			return driver.Answer{}, frozen(ctx)
 		}
-		return guard.Grant{}, guardtest.ErrUnscripted
+		return driver.Answer{}, guardtest.ErrUnscripted
 	}
 }
 
@@ -100,12 +100,12 @@ func TestDeferral_err(t *testing.T) {
 		require.NoError(t, d.Err())
 
 		ctx, cancel := context.WithCancel(t.Context())
-		store.OnAcquire = func(ctx context.Context, n int, _ guard.Claim) (guard.Grant, error) {
+		store.OnAcquire = func(ctx context.Context, n int, _ driver.Claim) (driver.Answer, error) {
 			if n == 2 {
-				return guard.Grant{}, guardtest.Fail(driver.KindOOM)
+				return driver.Answer{}, guardtest.Fail(driver.KindOOM)
 			}
 			time.AfterFunc(time.Millisecond, cancel)
-			return guard.Grant{}, frozen(ctx)
+			return driver.Answer{}, frozen(ctx)
 		}
 		require.ErrorIs(t, g.Do(ctx, "k", nothing, d.Option()), context.Canceled)
 		var last *guard.StoreError

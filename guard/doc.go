@@ -39,9 +39,9 @@
 // # For backends
 //
 // A backend implements [Locker], three methods that make one attempt each. Package guard/driver
-// specifies them, with [Claim], [Grant] and [After], the optional abilities of a Locker, and the
-// kinds of store errors. Package guard/guardtest checks them. The Guard does everything else: it
-// waits, retries, renews, cleans up and reports.
+// specifies them, with [driver.Claim], [driver.Answer] and [driver.After], the optional abilities
+// of a Locker, and the kinds of store errors. Package guard/guardtest checks them. The Guard does
+// everything else: it waits, retries, renews, cleans up and reports.
 //
 // # For adapters
 //

@@ -57,7 +57,7 @@ func TestAcquire_insideDoEndsWithTheLease(t *testing.T) {
 			joined, err := g.Acquire(context.WithoutCancel(ctx), "k")
 			require.NoError(t, err)
 			require.NoError(t, joined.Context().Err())
-			store.release(t, store.granted()[0].Claim, guard.After{})
+			store.release(t, store.granted()[0].Claim, driver.After{})
 			<-joined.Context().Done()
 			require.ErrorIs(t, context.Cause(joined.Context()), guard.ErrLost)
 			return nil
@@ -86,9 +86,9 @@ func (c contextWithLease) Value(key any) any { return c.values.Value(key) }
 // A permanent error would be the same for every waiter, so they share it.
 func TestQueue_sharesAPermanentError(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
-		store.OnAcquire = func(context.Context, int, guard.Claim) (guard.Grant, error) {
+		store.OnAcquire = func(context.Context, int, driver.Claim) (driver.Answer, error) {
 			time.Sleep(time.Second)
-			return guard.Grant{}, guardtest.Fail(driver.KindAuth)
+			return driver.Answer{}, guardtest.Fail(driver.KindAuth)
 		}
 		const calls = 1000
 		errs := make([]error, calls)
@@ -126,9 +126,9 @@ func TestWait_isBoundedIfTheStoreIsSlow(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
-				store.OnAcquire = func(ctx context.Context, _ int, c guard.Claim) (guard.Grant, error) {
+				store.OnAcquire = func(ctx context.Context, _ int, c driver.Claim) (driver.Answer, error) {
 					if err := answer(ctx); err != nil {
-						return guard.Grant{}, err
+						return driver.Answer{}, err
 					}
 					return store.memory.TryAcquire(ctx, c)
 				}
@@ -154,7 +154,7 @@ func TestHook_Wait_thatBlocksDoesNotDelayTheQueue(t *testing.T) {
 				var release func()
 				if elsewhere {
 					claim := store.acquireElsewhere(t, time.Hour)
-					release = func() { store.release(t, claim, guard.After{}) }
+					release = func() { store.release(t, claim, driver.After{}) }
 				} else {
 					lease := hold(t, g, "k")
 					release = func() { require.NoError(t, lease.Release(t.Context())) }
@@ -180,11 +180,11 @@ func TestWithFair_takesOverFromAHolderWithAShortTTL(t *testing.T) {
 	withFairGuards(t, 2, func(c *fairCalls) {
 		const short = 500 * time.Millisecond
 		c.call(c.t.Context(), 0, time.Second) // holds the key
-		dying := guard.Claim{Key: "k", ID: "dying", Owner: "dying", TTL: short, Queue: driver.Queued}
+		dying := driver.Claim{Key: "k", ID: "dying", Owner: "dying", TTL: short, Queue: driver.Queued}
 		stop := c.store.Subscribe("k", "dying", func(time.Duration) {})
 		grant, err := c.store.memory.TryAcquire(c.t.Context(), dying)
 		require.NoError(c.t, err)
-		require.Equal(c.t, guard.Busy, grant.State)
+		require.Equal(c.t, driver.Busy, grant.State)
 		for i := range 9 { // the claim keeps its position in the queue
 			time.Sleep(100 * time.Millisecond)
 			_, _ = c.store.memory.TryAcquire(c.t.Context(), dying)
@@ -196,7 +196,7 @@ func TestWithFair_takesOverFromAHolderWithAShortTTL(t *testing.T) {
 		synctest.Wait()
 		grant, err = c.store.memory.TryAcquire(c.t.Context(), dying)
 		require.NoError(c.t, err)
-		require.Equal(c.t, guard.Granted, grant.State)
+		require.Equal(c.t, driver.Granted, grant.State)
 		stop() // the holder dies
 		died := time.Now()
 		c.all.Wait()
@@ -207,10 +207,10 @@ func TestWithFair_takesOverFromAHolderWithAShortTTL(t *testing.T) {
 // batchStore is a testStore with a RenewBatch that the test provides.
 type batchStore struct {
 	*testStore
-	renew func(ctx context.Context, claims []guard.Claim, report func(i int, held bool, err error))
+	renew func(ctx context.Context, claims []driver.Claim, report func(i int, held bool, err error))
 }
 
-func (s *batchStore) RenewBatch(ctx context.Context, claims []guard.Claim, report func(i int, held bool, err error)) {
+func (s *batchStore) RenewBatch(ctx context.Context, claims []driver.Claim, report func(i int, held bool, err error)) {
 	s.renew(ctx, claims, report)
 }
 
@@ -221,7 +221,7 @@ func TestRenewal_continuesIfTheBackendPanics(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store := &batchStore{testStore: newTestStore()}
 				var calls atomic.Int32
-				store.renew = func(ctx context.Context, claims []guard.Claim, report func(i int, held bool, err error)) {
+				store.renew = func(ctx context.Context, claims []driver.Claim, report func(i int, held bool, err error)) {
 					if calls.Add(1) == 1 {
 						report(0, true, nil)
 						a.abort()
@@ -247,7 +247,7 @@ func TestRenewal_withoutBatchesTakesABoundedNumberOfGoroutines(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 		const leases, most = 5000, 64
 		var now, peak atomic.Int64
-		store.OnRenew = func(ctx context.Context, _ int, c guard.Claim) (bool, error) {
+		store.OnRenew = func(ctx context.Context, _ int, c driver.Claim) (bool, error) {
 			for n := now.Add(1); ; {
 				if p := peak.Load(); n <= p || peak.CompareAndSwap(p, n) {
 					break
@@ -279,7 +279,7 @@ func TestRenewal_withoutBatchesTakesABoundedNumberOfGoroutines(t *testing.T) {
 // Renewals without an answer occupy all slots only for a limited time.
 func TestRenewal_ofManyStuckKeysDoesNotDelayOthers(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
-		store.OnRenew = func(ctx context.Context, _ int, c guard.Claim) (bool, error) {
+		store.OnRenew = func(ctx context.Context, _ int, c driver.Claim) (bool, error) {
 			if c.Key != "good" {
 				return false, frozen(ctx)
 			}

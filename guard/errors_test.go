@@ -21,7 +21,7 @@ func TestErrors_areDistinct(t *testing.T) {
 	// worst case.
 	outcomes := map[string]func(t *testing.T, g *guard.Guard, store *testStore) error{
 		"busy": func(t *testing.T, g *guard.Guard, store *testStore) error {
-			_, err := store.memory.TryAcquire(t.Context(), guard.Claim{Key: "k", ID: "other", TTL: time.Second})
+			_, err := store.memory.TryAcquire(t.Context(), driver.Claim{Key: "k", ID: "other", TTL: time.Second})
 			require.NoError(t, err)
 			return g.Do(t.Context(), "k", nothing)
 		},
@@ -30,7 +30,7 @@ func TestErrors_areDistinct(t *testing.T) {
 			return g.Do(t.Context(), "k", nothing)
 		},
 		"lost": func(t *testing.T, g *guard.Guard, store *testStore) error {
-			store.OnRenew = func(ctx context.Context, _ int, _ guard.Claim) (bool, error) {
+			store.OnRenew = func(ctx context.Context, _ int, _ driver.Claim) (bool, error) {
 				return false, driver.NewStoreError("test", driver.OpRenew, "k", frozen(ctx))
 			}
 			return g.Do(t.Context(), "k", func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() })
@@ -41,15 +41,15 @@ func TestErrors_areDistinct(t *testing.T) {
 		},
 		"cancelled": func(t *testing.T, g *guard.Guard, store *testStore) error {
 			ctx, cancel := context.WithCancel(t.Context())
-			store.OnAcquire = func(ctx context.Context, _ int, c guard.Claim) (guard.Grant, error) {
+			store.OnAcquire = func(ctx context.Context, _ int, c driver.Claim) (driver.Answer, error) {
 				cancel()
-				return guard.Grant{}, driver.NewStoreError("test", driver.OpAcquire, c.Key, frozen(ctx))
+				return driver.Answer{}, driver.NewStoreError("test", driver.OpAcquire, c.Key, frozen(ctx))
 			}
 			return g.Do(ctx, "k", nothing)
 		},
 		"store": func(t *testing.T, g *guard.Guard, store *testStore) error {
-			store.OnAcquire = func(_ context.Context, _ int, _ guard.Claim) (guard.Grant, error) {
-				return guard.Grant{}, errors.Join(context.Canceled, context.DeadlineExceeded)
+			store.OnAcquire = func(_ context.Context, _ int, _ driver.Claim) (driver.Answer, error) {
+				return driver.Answer{}, errors.Join(context.Canceled, context.DeadlineExceeded)
 			}
 			return g.Do(t.Context(), "k", nothing)
 		},
@@ -75,10 +75,12 @@ func TestErrors_sayWhatHappened(t *testing.T) {
 		`guard: "k" is busy (waited 2s)`:                      &guard.BusyError{Key: "k", Left: -1, Waited: 2 * time.Second},
 		`guard: "k" is done`:                                  &guard.DoneError{Key: "k"},
 		`guard: lease on "k" was lost: expired (last renewal: unreachable); the function returned: mine`: &guard.LostError{
-			Key: "k", Reason: guard.LossExpired, Renew: errors.New("unreachable"), Err: mine},
+			Key: "k", Reason: guard.LossExpired, Renew: errors.New("unreachable"), Err: mine,
+		},
 		`guard: "k": guard is closed`: &guard.ClosedError{Key: "k"},
 		`single: renew "k" at 127.0.0.1:6379: oom: mine`: &guard.StoreError{
-			Backend: "single", Op: driver.OpRenew, Key: "k", Addr: "127.0.0.1:6379", Kind: driver.KindOOM, Err: mine},
+			Backend: "single", Op: driver.OpRenew, Key: "k", Addr: "127.0.0.1:6379", Kind: driver.KindOOM, Err: mine,
+		},
 		`guard: WithTTL(1ns): must be at least 100ms`: &guard.SettingError{Setting: "WithTTL", Value: "1ns", Reason: "must be at least 100ms"},
 	} {
 		require.EqualError(t, err, want)
@@ -87,5 +89,5 @@ func TestErrors_sayWhatHappened(t *testing.T) {
 
 func TestState_hasAName(t *testing.T) {
 	require.Equal(t, "busy granted done unknown",
-		guard.Busy.String()+" "+guard.Granted.String()+" "+guard.Done.String()+" "+guard.State(9).String())
+		driver.Busy.String()+" "+driver.Granted.String()+" "+driver.Done.String()+" "+driver.State(9).String())
 }

@@ -34,9 +34,9 @@ type Event struct {
 	Attempts int
 	Waited   time.Duration
 	Waits    bool
-	// State, Left and Label are the store's last answer to the claim, as in Grant. Of a call, they
-	// are its answer.
-	State State
+	// State, Left and Label are the store's last answer to the claim, as in driver.Answer. Of a
+	// call, they are its answer.
+	State driver.State
 	Left  time.Duration
 	Label string
 	// Previous, if granted, is the label of the last holder that the call waited for. Takeover
@@ -69,8 +69,8 @@ type Event struct {
 	Aborted bool
 	// Joined means that the run took place under a lease that its context already held.
 	Joined bool
-	// LeaseEnded, of the end of a run, means that a lease of the run was lost or revoked before the
-	// function returned. Err says which and why, see LostError and ClosedError.
+	// LeaseEnded, of the end of a run, means that a lease of the run was lost or revoked before
+	// the function returned. Err says which and why, see LostError and ClosedError.
 	LeaseEnded bool
 	// Err is how the operation ended. It is nil for success.
 	Err error
@@ -119,7 +119,7 @@ func (a *acquisition) report(err error) {
 }
 
 // reportCall calls the hooks for a request and its answer.
-func (a *acquisition) reportCall(sent, took time.Duration, grant Grant, err error) {
+func (a *acquisition) reportCall(sent, took time.Duration, grant driver.Answer, err error) {
 	hooks(a.set.hooks).call(a.ctx, &Event{
 		Name: a.set.name, Key: a.key, Owner: a.claim.Owner, Op: driver.OpAcquire, TTL: a.claim.TTL,
 		Start: a.guard.clock.Time(sent), Duration: took, Auxiliary: a.set.auxiliary, Candidate: a.set.candidate,
@@ -140,7 +140,7 @@ func (h *holder) event() Event {
 		Used:      h.used,
 		Renewals:  h.renewals,
 		Failures:  h.storeLease.failures,
-		State:     Granted,
+		State:     driver.Granted,
 		Origin:    h.origin,
 		Auxiliary: h.set.auxiliary,
 		Candidate: h.set.candidate,

@@ -38,7 +38,7 @@ func ExampleRan() {
 // The function ran, but the store did not confirm the done marker: the work may run again.
 func ExampleMarkerError() {
 	store := &guardtest.Scripted{
-		OnRelease: func(context.Context, int, guard.Claim, guard.After) (bool, error) {
+		OnRelease: func(context.Context, int, driver.Claim, driver.After) (bool, error) {
 			return false, guardtest.Fail(driver.KindAuth)
 		},
 	}

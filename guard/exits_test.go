@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/guard/guardtest"
 )
 
@@ -130,8 +131,8 @@ func (s *exitScene) closeInBackground(limit time.Duration) {
 
 // onAcquire replaces the answer to the subject's first request. The store handles the request, but
 // the answer comes from f.
-func (s *exitScene) onAcquire(f func(ctx context.Context, grant guard.Grant) (guard.Grant, error)) {
-	s.store.OnAcquire = func(ctx context.Context, n int, c guard.Claim) (guard.Grant, error) {
+func (s *exitScene) onAcquire(f func(ctx context.Context, grant driver.Answer) (driver.Answer, error)) {
+	s.store.OnAcquire = func(ctx context.Context, n int, c driver.Claim) (driver.Answer, error) {
 		grant, err := s.store.memory.TryAcquire(context.WithoutCancel(ctx), c)
 		if n == 1 {
 			return f(ctx, grant)
@@ -144,7 +145,7 @@ func (s *exitScene) onAcquire(f func(ctx context.Context, grant guard.Grant) (gu
 // the release.
 func (s *exitScene) onRelease(f func(ctx context.Context, held bool) (bool, error)) {
 	var calls atomic.Int32
-	s.store.OnRelease = func(ctx context.Context, _ int, c guard.Claim, after guard.After) (bool, error) {
+	s.store.OnRelease = func(ctx context.Context, _ int, c driver.Claim, after driver.After) (bool, error) {
 		if c.Key == "k" && calls.Add(1) == 1 {
 			return f(ctx, true)
 		}
@@ -153,7 +154,7 @@ func (s *exitScene) onRelease(f func(ctx context.Context, held bool) (bool, erro
 }
 
 // claim returns the subject's claim on k.
-func (s *exitScene) claim() guard.Claim {
+func (s *exitScene) claim() driver.Claim {
 	calls := s.store.granted()
 	return calls[slices.IndexFunc(calls, func(c guardtest.Call) bool { return c.Claim.Key == "k" })].Claim
 }
@@ -161,7 +162,7 @@ func (s *exitScene) claim() guard.Claim {
 // holdElsewhere makes another process hold the key until the returned function is called.
 func (s *exitScene) holdElsewhere() (release func()) {
 	c := s.store.acquireElsewhere(s.t, time.Hour)
-	return func() { s.store.release(s.t, c, guard.After{}) }
+	return func() { s.store.release(s.t, c, driver.After{}) }
 }
 
 // aborts are the ways in which a backend or a hook can end without returning.
@@ -207,10 +208,10 @@ func exits() (rows []exit) {
 	// Asking: the store has granted the claim, but the answer has not arrived yet.
 	for _, a := range aborts {
 		add("asking", a.name+" in the Locker", func(s *exitScene) {
-			s.onAcquire(func(context.Context, guard.Grant) (guard.Grant, error) {
+			s.onAcquire(func(context.Context, driver.Answer) (driver.Answer, error) {
 				time.Sleep(time.Second)
 				a.abort()
-				return guard.Grant{}, nil
+				return driver.Answer{}, nil
 			})
 			s.subject(guard.WithWait(time.Minute))
 			s.waitBehind()
@@ -224,7 +225,7 @@ func exits() (rows []exit) {
 		}
 	}
 	slow := func(s *exitScene) {
-		s.onAcquire(func(ctx context.Context, _ guard.Grant) (guard.Grant, error) { return guard.Grant{}, frozen(ctx) })
+		s.onAcquire(func(ctx context.Context, _ driver.Answer) (driver.Answer, error) { return driver.Answer{}, frozen(ctx) })
 	}
 	add("asking", "cancel", func(s *exitScene) {
 		slow(s)
@@ -233,12 +234,14 @@ func exits() (rows []exit) {
 		s.cancel()
 	})
 	add("asking", "lost answer", func(s *exitScene) {
-		s.onAcquire(func(context.Context, guard.Grant) (guard.Grant, error) { return guard.Grant{}, errors.New("reset") })
+		s.onAcquire(func(context.Context, driver.Answer) (driver.Answer, error) {
+			return driver.Answer{}, errors.New("reset")
+		})
 		s.subject()
 		s.waitBehind()
 	})
 	add("asking", "suspended host", func(s *exitScene) {
-		s.onAcquire(func(_ context.Context, grant guard.Grant) (guard.Grant, error) {
+		s.onAcquire(func(_ context.Context, grant driver.Answer) (driver.Answer, error) {
 			time.Sleep(time.Second)
 			s.asleep.Add(int64(time.Minute))
 			return grant, nil
@@ -247,7 +250,7 @@ func exits() (rows []exit) {
 		s.waitBehind()
 	})
 	addClose("asking", "", func(s *exitScene) {
-		s.onAcquire(func(_ context.Context, grant guard.Grant) (guard.Grant, error) {
+		s.onAcquire(func(_ context.Context, grant driver.Answer) (driver.Answer, error) {
 			time.Sleep(time.Second)
 			return grant, nil
 		})
@@ -282,7 +285,7 @@ func exits() (rows []exit) {
 	for _, a := range aborts {
 		add("waiting at the head", a.name+" in the Locker", func(s *exitScene) {
 			var armed atomic.Bool
-			s.store.OnAcquire = func(ctx context.Context, _ int, c guard.Claim) (guard.Grant, error) {
+			s.store.OnAcquire = func(ctx context.Context, _ int, c driver.Claim) (driver.Answer, error) {
 				if armed.CompareAndSwap(true, false) {
 					a.abort()
 				}
@@ -387,7 +390,7 @@ func exits() (rows []exit) {
 	}
 	add("running", "cancel", running(untilDone, func(s *exitScene) { s.cancel() }))
 	add("running", "loss", running(untilDone, func(s *exitScene) {
-		s.store.release(s.t, s.claim(), guard.After{})
+		s.store.release(s.t, s.claim(), driver.After{})
 	}))
 	add("running", "suspended host", running(untilDone, func(s *exitScene) { s.asleep.Add(int64(time.Minute)) }))
 	addClose("running", "1 lease was revoked", running(untilDone, func(s *exitScene) { s.closeInBackground(time.Second) }))
@@ -418,7 +421,7 @@ func exits() (rows []exit) {
 	add("releasing", "suspended host", releasing(noAnswer, func(s *exitScene) { s.asleep.Add(int64(time.Minute)) }))
 	addClose("releasing", "", releasing(noAnswer, func(s *exitScene) { s.closeInBackground(time.Minute) }))
 	add("releasing", "loss", releasing(func(s *exitScene, _ context.Context) (bool, error) {
-		s.store.release(s.t, s.claim(), guard.After{})
+		s.store.release(s.t, s.claim(), driver.After{})
 		return false, nil
 	}, func(*exitScene) {}))
 
@@ -426,7 +429,7 @@ func exits() (rows []exit) {
 	renewing := func(first func(s *exitScene, ctx context.Context) (bool, error), f func(s *exitScene)) func(s *exitScene) {
 		return func(s *exitScene) {
 			begun, renewals := time.Now(), new(atomic.Int32)
-			s.store.OnRenew = func(ctx context.Context, _ int, c guard.Claim) (bool, error) {
+			s.store.OnRenew = func(ctx context.Context, _ int, c driver.Claim) (bool, error) {
 				if c.Key == "k" && time.Since(begun) > 0 && renewals.Add(1) == 1 { // no raise
 					return first(s, ctx)
 				}

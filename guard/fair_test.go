@@ -113,9 +113,9 @@ func (c *fairCalls) addFrozenWaiter(id string) {
 
 // addDeadWaiter queues a claim that never asks again, and that nobody waits for.
 func (c *fairCalls) addDeadWaiter(id string) {
-	g, err := c.store.memory.TryAcquire(c.t.Context(), guard.Claim{Key: "k", ID: id, Owner: id, TTL: ttl, Queue: driver.Queued})
+	g, err := c.store.memory.TryAcquire(c.t.Context(), driver.Claim{Key: "k", ID: id, Owner: id, TTL: ttl, Queue: driver.Queued})
 	require.NoError(c.t, err)
-	require.Equal(c.t, guard.Busy, g.State)
+	require.Equal(c.t, driver.Busy, g.State)
 }
 
 func TestWithFair_isFirstInFirstOutAcrossProcesses(t *testing.T) {
@@ -241,9 +241,9 @@ func TestWithFair_deadWaitersDelayTheQueueByLessThanASecond(t *testing.T) {
 // The process of the holder has died. It was also the process of the first waiter.
 func TestWithFair_continuesWhenTheHolderHasDied(t *testing.T) {
 	withFairGuards(t, 2, func(c *fairCalls) {
-		grant, err := c.store.memory.TryAcquire(c.t.Context(), guard.Claim{Key: "k", ID: "holder", TTL: ttl, Queue: driver.Queued})
+		grant, err := c.store.memory.TryAcquire(c.t.Context(), driver.Claim{Key: "k", ID: "holder", TTL: ttl, Queue: driver.Queued})
 		require.NoError(t, err)
-		require.Equal(t, guard.Granted, grant.State)
+		require.Equal(t, driver.Granted, grant.State)
 		c.addDeadWaiter("dead")
 		for i := range 5 {
 			c.call(c.t.Context(), i, time.Millisecond)
@@ -319,11 +319,11 @@ func TestWithFair_waitsForTheMinimumHold(t *testing.T) {
 func TestWithFair_keepsItsPositionWhenAnswersAreLost(t *testing.T) {
 	withFairGuards(t, 2, func(c *fairCalls) {
 		lost := 0
-		c.store.OnAcquire = func(ctx context.Context, n int, claim guard.Claim) (guard.Grant, error) {
+		c.store.OnAcquire = func(ctx context.Context, n int, claim driver.Claim) (driver.Answer, error) {
 			g, err := c.store.memory.TryAcquire(ctx, claim)
 			if n%2 == 0 {
 				lost++
-				return guard.Grant{}, guardtest.Fail(driver.KindTimeout)
+				return driver.Answer{}, guardtest.Fail(driver.KindTimeout)
 			}
 			return g, err
 		}
@@ -428,8 +428,8 @@ func TestWithFair_findsTheQueueOfAWrappedLocker(t *testing.T) {
 func TestWithFair_aStoreErrorEndsACallWhoseTimeIsUp(t *testing.T) {
 	withFairGuards(t, 1, func(c *fairCalls) {
 		c.call(c.t.Context(), 0, time.Minute)
-		c.store.OnAcquire = func(context.Context, int, guard.Claim) (guard.Grant, error) {
-			return guard.Grant{}, guardtest.Fail(driver.KindConnection)
+		c.store.OnAcquire = func(context.Context, int, driver.Claim) (driver.Answer, error) {
+			return driver.Answer{}, guardtest.Fail(driver.KindConnection)
 		}
 		start := time.Now()
 		err := c.guards[0].Do(c.t.Context(), "k", nothing, guard.WithWait(2*time.Second))

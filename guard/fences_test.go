@@ -20,7 +20,7 @@ import (
 // A countersStore has a fence counter for each key, as some stores have. It knows of each key
 // which fences it has granted, reserved or received. Each key is a store in memory.
 type countersStore struct {
-	onRenew func(ctx context.Context, c guard.Claim, renew func() bool) (bool, error) // or nil
+	onRenew func(ctx context.Context, c driver.Claim, renew func() bool) (bool, error) // or nil
 
 	mu      sync.Mutex
 	keys    map[string]*memory.Locker
@@ -65,17 +65,17 @@ func (s *countersStore) lastGranted(key string) uint64 {
 // count sets the counter of a key ahead: the next fence is larger.
 func (s *countersStore) count(t *testing.T, key string, last uint64) {
 	t.Helper()
-	c := guard.Claim{Key: key, ID: "counter", TTL: time.Second, Fence: last, Among: driver.Any}
+	c := driver.Claim{Key: key, ID: "counter", TTL: time.Second, Fence: last, MaxHolders: driver.Unlimited}
 	grant, err := s.TryAcquire(t.Context(), c)
 	require.NoError(t, err)
 	require.Equal(t, last, grant.Fence)
-	_, err = s.Release(t.Context(), c, guard.After{})
+	_, err = s.Release(t.Context(), c, driver.After{})
 	require.NoError(t, err)
 }
 
-func (s *countersStore) TryAcquire(ctx context.Context, c guard.Claim) (guard.Grant, error) {
+func (s *countersStore) TryAcquire(ctx context.Context, c driver.Claim) (driver.Answer, error) {
 	grant, err := s.of(c.Key).TryAcquire(ctx, c)
-	if err == nil && grant.State == guard.Granted {
+	if err == nil && grant.State == driver.Granted {
 		s.knows(c.Key, grant.Fence+uint64(grant.Reserved))
 		s.mu.Lock()
 		s.granted[c.Key] = grant.Fence
@@ -84,7 +84,7 @@ func (s *countersStore) TryAcquire(ctx context.Context, c guard.Claim) (guard.Gr
 	return grant, err
 }
 
-func (s *countersStore) Renew(ctx context.Context, c guard.Claim) (held bool, err error) {
+func (s *countersStore) Renew(ctx context.Context, c driver.Claim) (held bool, err error) {
 	renew := func() bool {
 		held, err := s.of(c.Key).Renew(context.WithoutCancel(ctx), c)
 		if err == nil && held {
@@ -98,7 +98,7 @@ func (s *countersStore) Renew(ctx context.Context, c guard.Claim) (held bool, er
 	return s.onRenew(ctx, c, renew)
 }
 
-func (s *countersStore) Release(ctx context.Context, c guard.Claim, after guard.After) (bool, error) {
+func (s *countersStore) Release(ctx context.Context, c driver.Claim, after driver.After) (bool, error) {
 	return s.of(c.Key).Release(ctx, c, after)
 }
 
@@ -141,7 +141,7 @@ type fenceScene struct {
 var bothKeys = []string{"a", "b"}
 
 // see notes the fences under which the claims are used, and checks them.
-func (s *fenceScene) see(who string, alone bool, claims []guard.Claim, common uint64) {
+func (s *fenceScene) see(who string, alone bool, claims []driver.Claim, common uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, c := range claims {
@@ -162,7 +162,7 @@ func (s *fenceScene) see(who string, alone bool, claims []guard.Claim, common ui
 }
 
 // run is the function of the call, under its leases.
-func (s *fenceScene) run(ctx context.Context, claims []guard.Claim, fence uint64, alone bool) error {
+func (s *fenceScene) run(ctx context.Context, claims []driver.Claim, fence uint64, alone bool) error {
 	require.Len(s.t, claims, 2)
 	s.see("the call", alone, claims, fence)
 	if alone {
@@ -293,7 +293,7 @@ func fenceExits() map[string]fenceExit {
 // raising replaces the answer to the first renewal that raises a fence.
 func (s *fenceScene) raising(f func(ctx context.Context, renew func() bool) (bool, error)) {
 	first := true
-	s.store.onRenew = func(ctx context.Context, c guard.Claim, renew func() bool) (bool, error) {
+	s.store.onRenew = func(ctx context.Context, c driver.Claim, renew func() bool) (bool, error) {
 		s.mu.Lock()
 		raises := first && c.Fence > s.store.largest(c.Key)
 		first = first && !raises
@@ -318,7 +318,7 @@ func (s *fenceScene) closeSoon(limit time.Duration) {
 func (s *fenceScene) lose(ctx context.Context) {
 	lease, _ := guard.FromContext(ctx)
 	for _, c := range lease.Claims() {
-		_, err := s.store.Release(context.Background(), c, guard.After{})
+		_, err := s.store.Release(context.Background(), c, driver.After{})
 		require.NoError(s.t, err)
 	}
 }

@@ -191,13 +191,13 @@ func (g *Guard) unlock() {
 	}
 }
 
-func (g *Guard) tryAcquire(ctx context.Context, c Claim) (Grant, error) {
+func (g *Guard) tryAcquire(ctx context.Context, c driver.Claim) (driver.Answer, error) {
 	g.calls.Add(1)
 	defer g.calls.Add(-1)
 	return g.locker.TryAcquire(ctx, c)
 }
 
-func (g *Guard) releaseClaim(ctx context.Context, c Claim, after After) (held bool, err error) {
+func (g *Guard) releaseClaim(ctx context.Context, c driver.Claim, after driver.After) (held bool, err error) {
 	g.calls.Add(1)
 	defer g.calls.Add(-1)
 	return g.locker.Release(ctx, c, after)

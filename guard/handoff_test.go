@@ -19,7 +19,7 @@ import (
 // granted returns the acquire calls that were granted.
 func (s *testStore) granted() (calls []guardtest.Call) {
 	for _, call := range s.Calls() {
-		if call.Op == driver.OpAcquire && call.Grant.State == guard.Granted {
+		if call.Op == driver.OpAcquire && call.Grant.State == driver.Granted {
 			calls = append(calls, call)
 		}
 	}
@@ -27,7 +27,7 @@ func (s *testStore) granted() (calls []guardtest.Call) {
 }
 
 // released returns the claims that were released.
-func (s *testStore) released() (claims []guard.Claim) {
+func (s *testStore) released() (claims []driver.Claim) {
 	for _, call := range s.Calls() {
 		if call.Op == driver.OpRelease {
 			claims = append(claims, call.Claim)
@@ -61,7 +61,7 @@ func TestHandOff_needsNoStore(t *testing.T) {
 func TestHandOff_isBoundedByTheReservedFences(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 		const reserved = 100
-		store.OnAcquire = func(ctx context.Context, _ int, c guard.Claim) (guard.Grant, error) {
+		store.OnAcquire = func(ctx context.Context, _ int, c driver.Claim) (driver.Answer, error) {
 			c.Reserve = min(c.Reserve, reserved) // the counter is ahead of the clock
 			return store.memory.TryAcquire(ctx, c)
 		}
@@ -104,7 +104,7 @@ func TestHandOff_isBoundedByTime(t *testing.T) {
 func TestHandOff_leavesTheKeyToOtherProcesses(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 		const roundTrip = time.Millisecond
-		store.OnRelease = func(ctx context.Context, _ int, c guard.Claim, after guard.After) (bool, error) {
+		store.OnRelease = func(ctx context.Context, _ int, c driver.Claim, after driver.After) (bool, error) {
 			held, err := store.memory.Release(ctx, c, after)
 			time.Sleep(roundTrip)
 			return held, err
@@ -118,7 +118,7 @@ func TestHandOff_leavesTheKeyToOtherProcesses(t *testing.T) {
 		time.Sleep(time.Second)
 		asked := store.count(driver.OpAcquire)
 		require.Len(t, c.ran(), 1)
-		store.release(t, claim, guard.After{})
+		store.release(t, claim, driver.After{})
 		c.requireOrder(0, 1, 2)
 		require.Greater(t, asked, 1)
 		for _, call := range store.Calls() {
@@ -134,7 +134,7 @@ func TestHandOff_leavesTheKeyToOtherProcesses(t *testing.T) {
 // Another process gets the key although the first process always has waiters.
 func TestHandOff_doesNotStarveAnotherGuard(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
-		store.OnAcquire = func(ctx context.Context, _ int, c guard.Claim) (guard.Grant, error) {
+		store.OnAcquire = func(ctx context.Context, _ int, c driver.Claim) (driver.Answer, error) {
 			time.Sleep(time.Millisecond)
 			return store.memory.TryAcquire(ctx, c)
 		}
@@ -165,8 +165,8 @@ func TestHandOff_fencesOfACrashedProcessAreLower(t *testing.T) {
 		last := c.start(t.Context(), time.Minute)
 		time.Sleep(time.Millisecond)
 		require.Len(t, c.ran(), last+1)
-		store.release(t, store.granted()[1].Claim, guard.After{}) // as if its TTL had passed
-		claim := guard.Claim{Key: "k", ID: "next", Owner: "next", TTL: time.Hour}
+		store.release(t, store.granted()[1].Claim, driver.After{}) // as if its TTL had passed
+		claim := driver.Claim{Key: "k", ID: "next", Owner: "next", TTL: time.Hour}
 		grant, err := store.memory.TryAcquire(t.Context(), claim)
 		require.NoError(t, err)
 		require.Greater(t, grant.Fence, c.fence(last))
@@ -305,14 +305,14 @@ func TestHandOff_needsHalfOfTheValidity(t *testing.T) {
 	}{"enough": {40 * time.Millisecond, 2}, "too little": {80 * time.Millisecond, 3}} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
-				store.OnAcquire = func(ctx context.Context, n int, c guard.Claim) (guard.Grant, error) {
+				store.OnAcquire = func(ctx context.Context, n int, c driver.Claim) (driver.Answer, error) {
 					grant, err := store.memory.TryAcquire(ctx, c)
 					if n == 2 {
 						time.Sleep(m.delay) // the limit is 78 ms: half the TTL, less the margin
 					}
 					return grant, err
 				}
-				store.OnRenew = func(ctx context.Context, _ int, c guard.Claim) (bool, error) { return false, frozen(ctx) }
+				store.OnRenew = func(ctx context.Context, _ int, c driver.Claim) (bool, error) { return false, frozen(ctx) }
 				c := newCallers(t, g)
 				for range 4 {
 					c.start(t.Context(), time.Millisecond)
@@ -336,7 +336,7 @@ func TestHandOff_doesNotHappenWithALostLease(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 				guard.SetSuspended(g, func() time.Duration { return 0 })
-				store.OnRenew = func(context.Context, int, guard.Claim) (bool, error) { return false, errors.New("unreachable") }
+				store.OnRenew = func(context.Context, int, driver.Claim) (bool, error) { return false, errors.New("unreachable") }
 				c := newCallers(t, g)
 				for range 2 {
 					c.start(t.Context(), time.Millisecond)
@@ -353,7 +353,7 @@ func TestHandOff_doesNotHappenWithALostLease(t *testing.T) {
 
 func TestHandOff_reportsALossToTheCurrentHolder(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
-		store.OnRenew = func(context.Context, int, guard.Claim) (bool, error) { return false, nil }
+		store.OnRenew = func(context.Context, int, driver.Claim) (bool, error) { return false, nil }
 		c := newCallers(t, g)
 		for range 3 {
 			c.start(t.Context(), time.Millisecond)
@@ -364,7 +364,7 @@ func TestHandOff_reportsALossToTheCurrentHolder(t *testing.T) {
 		c.startFunc(t.Context(), func(ctx context.Context) error { return untilEnd(&ended, &cause)(ctx) }, guard.WithHook(r.hook()))
 		c.start(t.Context(), 0)
 		time.Sleep(ttl)
-		store.release(t, store.granted()[1].Claim, guard.After{})
+		store.release(t, store.granted()[1].Claim, driver.After{})
 		c.fail(3, guard.ErrLost)
 		c.requireOrder(0, 1, 2, 3, 4)
 		require.LessOrEqual(t, ended, ttl/3)
@@ -379,13 +379,13 @@ func TestHandOff_appliesTheAnswerToARenewalToTheNextHold(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 				answer := make(chan struct{})
-				store.OnAcquire = func(ctx context.Context, n int, c guard.Claim) (guard.Grant, error) {
+				store.OnAcquire = func(ctx context.Context, n int, c driver.Claim) (driver.Answer, error) {
 					if n == 2 {
 						defer time.Sleep(60 * time.Millisecond) // so that the renewal is due soon
 					}
 					return store.memory.TryAcquire(ctx, c)
 				}
-				store.OnRenew = func(context.Context, int, guard.Claim) (bool, error) { <-answer; return held, nil }
+				store.OnRenew = func(context.Context, int, driver.Claim) (bool, error) { <-answer; return held, nil }
 				c := newCallers(t, g)
 				c.start(t.Context(), time.Millisecond)
 				c.start(t.Context(), 7*time.Millisecond) // the renewal becomes due meanwhile
@@ -433,7 +433,7 @@ func TestHandOff_isReportedToHooks(t *testing.T) {
 			require.Equal(t, i == 1 || i == 2, released.HandedOff)
 			require.Equal(t, []int{1, 1, 0, 0}[i], acquired.Attempts)
 			require.Equal(t, []int{1, 0, 0, 1}[i], released.Attempts)
-			require.Equal(t, guard.Granted, acquired.State)
+			require.Equal(t, driver.Granted, acquired.State)
 			require.Equal(t, c.fence(i), acquired.Fence)
 			require.Equal(t, c.fence(i), released.Fence)
 			require.Equal(t, acquired.Owner, released.Owner)
@@ -500,13 +500,13 @@ func TestHandOff_worksWithAcquireAndRelease(t *testing.T) {
 // cleaner.
 func TestHandOff_leavesTheCleanUpToTheLastHold(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
-		store.OnAcquire = func(ctx context.Context, n int, c guard.Claim) (guard.Grant, error) {
+		store.OnAcquire = func(ctx context.Context, n int, c driver.Claim) (driver.Answer, error) {
 			if n == 2 {
 				go func() {
 					time.Sleep(200 * time.Millisecond)
 					_, _ = store.memory.TryAcquire(context.Background(), c)
 				}()
-				return guard.Grant{}, errors.New("the connection was reset")
+				return driver.Answer{}, errors.New("the connection was reset")
 			}
 			return store.memory.TryAcquire(ctx, c)
 		}
@@ -566,7 +566,7 @@ func TestHandOff_doesNotExtendTheLease(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 		// The host was suspended long ago.
 		guard.SetSuspended(g, func() time.Duration { return time.Hour })
-		store.OnRenew = func(context.Context, int, guard.Claim) (bool, error) { return false, errors.New("unreachable") }
+		store.OnRenew = func(context.Context, int, driver.Claim) (bool, error) { return false, errors.New("unreachable") }
 		c := newCallers(t, g)
 		for range 4 {
 			c.start(t.Context(), 5*time.Millisecond)
@@ -606,11 +606,11 @@ func TestHandOff_betweenTwoCallersThatAlternate(t *testing.T) {
 func TestHandOff_doesNotHappenIfTheClaimHeldTheKeyAlready(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 		var reserves []int
-		store.OnAcquire = func(ctx context.Context, n int, c guard.Claim) (guard.Grant, error) {
+		store.OnAcquire = func(ctx context.Context, n int, c driver.Claim) (driver.Answer, error) {
 			reserves = append(reserves, c.Reserve)
 			grant, err := store.memory.TryAcquire(ctx, c)
 			if n == 2 {
-				return guard.Grant{}, errors.New("the reply was lost")
+				return driver.Answer{}, errors.New("the reply was lost")
 			}
 			return grant, err
 		}
@@ -624,10 +624,10 @@ func TestHandOff_doesNotHappenIfTheClaimHeldTheKeyAlready(t *testing.T) {
 		c.requireOrder(0, 1)
 		require.Equal(t, []int{0, 4096, 4096}, reserves)
 
-		store.OnAcquire = func(ctx context.Context, n int, c guard.Claim) (guard.Grant, error) {
+		store.OnAcquire = func(ctx context.Context, n int, c driver.Claim) (driver.Answer, error) {
 			grant, err := store.memory.TryAcquire(ctx, c)
 			if n == 5 {
-				return guard.Grant{}, errors.New("the reply was lost")
+				return driver.Answer{}, errors.New("the reply was lost")
 			}
 			return grant, err
 		}
@@ -643,7 +643,7 @@ func TestHandOff_doesNotHappenIfTheClaimHeldTheKeyAlready(t *testing.T) {
 // A waiter that takes the lease too late releases it and joins the queue again.
 func TestHandOff_toACallThatComesTooLateIsRejected(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
-		store.OnRenew = func(context.Context, int, guard.Claim) (bool, error) { return false, errors.New("unreachable") }
+		store.OnRenew = func(context.Context, int, driver.Claim) (bool, error) { return false, errors.New("unreachable") }
 		c := newCallers(t, g)
 		c.start(t.Context(), time.Millisecond)
 		c.start(t.Context(), time.Millisecond)

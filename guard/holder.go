@@ -72,7 +72,7 @@ func (g *Guard) newHolder(a *acquisition, t *storeLease, at time.Duration) *hold
 	h.life.Init(a.caller)
 	h.ctx = leaseContext{Context: &h.life, holder: h}
 	h.lease = Lease{holder: h, ctx: &h.ctx}
-	if h.set.among == driver.Any {
+	if h.set.among == driver.Unlimited {
 		h.next = t.holder
 	}
 	t.holder = h
@@ -97,9 +97,9 @@ func (h *holder) valid() bool {
 }
 
 // Busy implements queue.Holder. Guard.mu must be held.
-func (h *holder) Busy(now time.Duration) driver.Grant {
+func (h *holder) Busy(now time.Duration) driver.Answer {
 	t := h.storeLease
-	return Grant{Left: max(0, t.validUntil()+t.margin-now), Label: t.claim.Label, Holder: t.claim.ID}
+	return driver.Answer{Left: max(0, t.validUntil()+t.margin-now), Label: t.claim.Label, Holder: t.claim.ID}
 }
 
 // isHeld reports whether h is neither lost nor released. Guard.mu must be held.
@@ -204,7 +204,7 @@ func (h *holder) accept() bool {
 func (h *holder) successor(end releaseOptions, now time.Duration) *queue.Local[*acquisition] {
 	t := h.storeLease
 	switch {
-	case !t.canOffer(now), h.set.among == driver.Any, end.cause != nil, h.lost != nil:
+	case !t.canOffer(now), h.set.among == driver.Unlimited, end.cause != nil, h.lost != nil:
 	case end.complete && h.markerTime(now) > 0, now < h.granted+h.set.minHold:
 	default:
 		return h.guard.queues.Successor(t.claim.Key, h, termsOf(h.set))
@@ -259,7 +259,7 @@ func (h *holder) joined(ctx context.Context) (joined context.Context, end func()
 	return c, func() { stop(); c.End(ErrReleased) }
 }
 
-func (h *holder) claim() Claim {
+func (h *holder) claim() driver.Claim {
 	h.guard.mu.Lock()
 	defer h.guard.mu.Unlock()
 	c := h.storeLease.claim

@@ -32,14 +32,14 @@ func (s *events) all() []guard.Event {
 func TestHook_receivesEachCallToTheStore(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 		const slow = 10 * time.Millisecond
-		store.OnAcquire = func(ctx context.Context, n int, c guard.Claim) (guard.Grant, error) {
+		store.OnAcquire = func(ctx context.Context, n int, c driver.Claim) (driver.Answer, error) {
 			time.Sleep(slow)
 			if n == 1 {
-				return guard.Grant{}, guardtest.Fail(driver.KindConnection)
+				return driver.Answer{}, guardtest.Fail(driver.KindConnection)
 			}
 			return store.memory.TryAcquire(ctx, c)
 		}
-		store.OnRelease = func(ctx context.Context, n int, c guard.Claim, after guard.After) (bool, error) {
+		store.OnRelease = func(ctx context.Context, n int, c driver.Claim, after driver.After) (bool, error) {
 			time.Sleep(2 * slow)
 			if n == 1 {
 				return false, guardtest.Fail(driver.KindTimeout)
@@ -99,8 +99,8 @@ func TestHook_receivesCallsToTheLedger(t *testing.T) {
 func TestHook_receivesTheStartAndTheEndOfAnOrphan(t *testing.T) {
 	for name, lose := range map[string]func(store *testStore){
 		"an acquire": func(store *testStore) {
-			store.OnAcquire = func(context.Context, int, guard.Claim) (guard.Grant, error) {
-				return guard.Grant{}, guardtest.Fail(driver.KindAuth)
+			store.OnAcquire = func(context.Context, int, driver.Claim) (driver.Answer, error) {
+				return driver.Answer{}, guardtest.Fail(driver.KindAuth)
 			}
 		},
 		"a release": func(store *testStore) { store.failReleasesFor(5 * time.Second) },
@@ -174,17 +174,17 @@ func TestHook_Background_givesTheContextOfBackgroundCalls(t *testing.T) {
 	panics := guard.Hook{Background: func(context.Context) context.Context { panic("hook") }}
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 		renewals, cleanUps := 0, 0
-		store.OnRenew = func(ctx context.Context, _ int, c guard.Claim) (bool, error) {
+		store.OnRenew = func(ctx context.Context, _ int, c driver.Claim) (bool, error) {
 			require.Equal(t, true, ctx.Value(hookKey("background")))
 			renewals++
 			return store.memory.Renew(ctx, c)
 		}
 		require.NoError(t, g.Do(t.Context(), "k", func(context.Context) error { time.Sleep(ttl); return nil }))
 		require.Positive(t, renewals)
-		store.OnAcquire = func(context.Context, int, guard.Claim) (guard.Grant, error) {
-			return guard.Grant{}, guardtest.Fail(driver.KindAuth)
+		store.OnAcquire = func(context.Context, int, driver.Claim) (driver.Answer, error) {
+			return driver.Answer{}, guardtest.Fail(driver.KindAuth)
 		}
-		store.OnRelease = func(ctx context.Context, _ int, c guard.Claim, after guard.After) (bool, error) {
+		store.OnRelease = func(ctx context.Context, _ int, c driver.Claim, after driver.After) (bool, error) {
 			require.Equal(t, true, ctx.Value(hookKey("background")))
 			cleanUps++
 			return store.memory.Release(ctx, c, after)
@@ -198,7 +198,7 @@ func TestHook_Background_givesTheContextOfBackgroundCalls(t *testing.T) {
 func TestHook_receivesHowMuchOfTheTTLARenewalHasUsed(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 		const slow = time.Second
-		store.OnRenew = func(ctx context.Context, n int, c guard.Claim) (bool, error) {
+		store.OnRenew = func(ctx context.Context, n int, c driver.Claim) (bool, error) {
 			time.Sleep(slow)
 			if n == 1 {
 				return false, guardtest.Fail(driver.KindConnection)
@@ -224,7 +224,7 @@ func TestHook_receivesHowMuchOfTheTTLARenewalHasUsed(t *testing.T) {
 func TestHook_receivesTheReleaseOfEveryLease(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 		var released events
-		store.OnRenew = func(context.Context, int, guard.Claim) (bool, error) { return false, nil }
+		store.OnRenew = func(context.Context, int, driver.Claim) (bool, error) { return false, nil }
 		lease := hold(t, g, "k", guard.WithHook(guard.Hook{Release: released.record}))
 		<-lease.Context().Done()
 		require.ErrorIs(t, lease.Release(t.Context()), guard.ErrLost)
@@ -240,11 +240,11 @@ func TestHook_receivesTheHolderThatACallHasWaitedFor(t *testing.T) {
 	for name, dies := range map[string]bool{"released": false, "taken over": true} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
-				claim := guard.Claim{Key: "k", ID: "other", Owner: "other", TTL: time.Second, Label: "the other"}
+				claim := driver.Claim{Key: "k", ID: "other", Owner: "other", TTL: time.Second, Label: "the other"}
 				_, err := store.memory.TryAcquire(t.Context(), claim)
 				require.NoError(t, err)
 				if !dies {
-					time.AfterFunc(time.Second/2, func() { _, _ = store.memory.Release(context.Background(), claim, guard.After{}) })
+					time.AfterFunc(time.Second/2, func() { _, _ = store.memory.Release(context.Background(), claim, driver.After{}) })
 				}
 				var seen events
 				require.NoError(t, g.Do(t.Context(), "k", nothing, guard.WithWait(time.Minute), guard.WithHook(guard.Hook{AcquireEnd: seen.record})))
@@ -277,7 +277,8 @@ func TestReport_callsTheHooks(t *testing.T) {
 		g.Adapter().Report(t.Context(), guard.Outcome{Adapter: "cron", Name: "own", Skipped: "paused"})
 	}, guard.WithName("work"), guard.WithHook(seen))
 	require.Equal(t, []guard.Outcome{
-		{Name: "work", Adapter: "http", Result: "replayed"}, {Name: "work", Adapter: "http", Result: "replayed"},
+		{Name: "work", Adapter: "http", Result: "replayed"},
+		{Name: "work", Adapter: "http", Result: "replayed"},
 		{Name: "own", Adapter: "cron", Skipped: "paused"},
 	}, outcomes)
 }
@@ -303,7 +304,7 @@ func TestLease_Run_isReportedAsARun(t *testing.T) {
 		require.Same(t, mine, ends.all()[0].Err)
 		require.False(t, ends.all()[0].Joined)
 
-		store.OnRenew = func(context.Context, int, guard.Claim) (bool, error) { return false, nil }
+		store.OnRenew = func(context.Context, int, driver.Claim) (bool, error) { return false, nil }
 		require.ErrorIs(t, lease.Run(lease.Context(), func(ctx context.Context) error { <-ctx.Done(); return nil }), guard.ErrLost)
 		require.ErrorIs(t, ends.all()[1].Err, guard.ErrLost)
 		require.ErrorIs(t, lease.Release(t.Context()), guard.ErrLost)

@@ -12,13 +12,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
 func TestHook_receivesARun(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 		const slow = 100 * time.Millisecond
 		var seen recorder
-		store.OnAcquire = func(ctx context.Context, _ int, c guard.Claim) (guard.Grant, error) {
+		store.OnAcquire = func(ctx context.Context, _ int, c driver.Claim) (driver.Answer, error) {
 			require.Equal(t, true, ctx.Value(hookKey("acquire start")), "the store gets the hook's context")
 			time.Sleep(slow)
 			return store.memory.TryAcquire(ctx, c)
@@ -38,13 +39,19 @@ func TestHook_receivesARun(t *testing.T) {
 
 		start := seen.last(t, "acquire start")
 		require.Equal(t, guard.Event{Name: "work", Key: "k", Owner: "me", TTL: ttl, Start: start.Start}, start)
-		require.Equal(t, guard.Event{Name: "work", Key: "k", Owner: "me", Start: start.Start, Duration: slow,
-			TTL: ttl, Fence: fence, Attempts: 1, State: guard.Granted}, seen.last(t, "acquire end"))
-		require.Equal(t, guard.Event{Name: "work", Key: "k", Owner: "me", Start: start.Start.Add(slow), Duration: ttl * 7 / 20,
-			TTL: ttl, Used: seen.last(t, "renew").Used, Fence: fence, State: guard.Granted, Renewals: 1, Err: mine, Origin: seen.last(t, "run end").Origin}, seen.last(t, "run end"))
+		require.Equal(t, guard.Event{
+			Name: "work", Key: "k", Owner: "me", Start: start.Start, Duration: slow,
+			TTL: ttl, Fence: fence, Attempts: 1, State: driver.Granted,
+		}, seen.last(t, "acquire end"))
+		require.Equal(t, guard.Event{
+			Name: "work", Key: "k", Owner: "me", Start: start.Start.Add(slow), Duration: ttl * 7 / 20,
+			TTL: ttl, Used: seen.last(t, "renew").Used, Fence: fence, State: driver.Granted, Renewals: 1, Err: mine, Origin: seen.last(t, "run end").Origin,
+		}, seen.last(t, "run end"))
 		require.Equal(t, true, seen.last(t, "run end").Origin.Value(hookKey("acquire start")))
-		require.Equal(t, guard.Event{Name: "work", Key: "k", Owner: "me", Start: start.Start.Add(slow + ttl*7/20), TTL: ttl, Used: seen.last(t, "renew").Used,
-			Held: slow + ttl*7/20, Attempts: 1, Fence: fence, State: guard.Granted, Renewals: 1, Origin: seen.last(t, "run end").Origin}, seen.last(t, "release"))
+		require.Equal(t, guard.Event{
+			Name: "work", Key: "k", Owner: "me", Start: start.Start.Add(slow + ttl*7/20), TTL: ttl, Used: seen.last(t, "renew").Used,
+			Held: slow + ttl*7/20, Attempts: 1, Fence: fence, State: driver.Granted, Renewals: 1, Origin: seen.last(t, "run end").Origin,
+		}, seen.last(t, "release"))
 		require.NoError(t, seen.last(t, "renew").Err)
 	})
 }
@@ -69,7 +76,7 @@ func TestHook_receivesALoss(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 		var seen recorder
 		unreachable := errors.New("unreachable")
-		store.OnRenew = func(_ context.Context, _ int, _ guard.Claim) (bool, error) { return false, unreachable }
+		store.OnRenew = func(_ context.Context, _ int, _ driver.Claim) (bool, error) { return false, unreachable }
 		lease := hold(t, g, "k", guard.WithHook(seen.hook()))
 		<-lease.Context().Done()
 		synctest.Wait()

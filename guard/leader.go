@@ -101,7 +101,7 @@ func (g *Guard) checkLeader(set *settings, opts []Option) error {
 		{set.window > 0, set.onceOption(), "has no effect here: a leader does not finish"},
 		{given.given["WithOwnerFrom"] || g.given["WithOwnerFrom"], "WithOwnerFrom", several},
 		{set.owner != "", "WithOwner", several},
-		{set.among == driver.Any, "WithShared", several},
+		{set.among == driver.Unlimited, "WithShared", several},
 		{set.among > 1, "WithLimit", several},
 		{set.noRenewal, "WithoutRenewal", "would end each term after a TTL: WithMaxHold limits a term"},
 	} {

@@ -503,11 +503,11 @@ func TestCandidate_permanentErrors(t *testing.T) {
 			inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 				var refuses atomic.Bool
 				refuses.Store(!row.led)
-				store.OnAcquire = func(context.Context, int, guard.Claim) (guard.Grant, error) {
+				store.OnAcquire = func(context.Context, int, driver.Claim) (driver.Answer, error) {
 					if refuses.Load() {
-						return guard.Grant{}, guardtest.Fail(row.kind)
+						return driver.Answer{}, guardtest.Fail(row.kind)
 					}
-					return guard.Grant{}, guardtest.ErrUnscripted
+					return driver.Answer{}, guardtest.ErrUnscripted
 				}
 				terms := 0
 				time.AfterFunc(10*time.Minute, func() { refuses.Store(false) })

@@ -78,8 +78,8 @@ func (l *Lease) Seat() int { return l.holder.storeLease.claim.Seat }
 // Claims returns the claim by which the store knows the lease, with its fence and its seat. Its
 // key has the namespace. In DoAll, the claims of all its keys follow. It is for functions of a
 // backend, such as postgres.Locker.CheckFence, and for keys that have a fence each.
-func (l *Lease) Claims() []Claim {
-	claims := []Claim{l.holder.claim()}
+func (l *Lease) Claims() []driver.Claim {
+	claims := []driver.Claim{l.holder.claim()}
 	for _, h := range l.ctx.others() {
 		claims = append(claims, h.claim())
 	}

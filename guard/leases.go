@@ -91,7 +91,7 @@ func (l *Leases) Keys() []string {
 func (l *Leases) Fence() uint64 { return fenceOf(l.holders[0], l.holders[1:]) }
 
 // Claims returns the claims of all of the leases, with their fences, see Lease.Claims.
-func (l *Leases) Claims() (claims []Claim) {
+func (l *Leases) Claims() (claims []driver.Claim) {
 	for _, lease := range l.leases {
 		claims = append(claims, lease.Claims()...)
 	}
@@ -138,7 +138,7 @@ func (g *Guard) releaseBatch(ctx context.Context, releases []release) {
 		return
 	}
 	var sent []*release
-	var claims []Claim
+	var claims []driver.Claim
 	for i := range releases {
 		if r := &releases[i]; r.state == releaseSending {
 			sent, claims = append(sent, r), append(claims, r.claim)

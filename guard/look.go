@@ -49,7 +49,7 @@ func admits(holders []driver.Holder, set *settings) bool {
 		if set.owner != "" && h.Owner == set.owner {
 			return true
 		}
-		most = min(most, max(h.Among, 1))
+		most = min(most, max(h.MaxHolders, 1))
 	}
 	return len(holders) < most
 }

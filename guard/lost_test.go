@@ -41,7 +41,7 @@ func TestLoss_endsTheContextBeforeTheLeaseWhateverTheStoreDoes(t *testing.T) {
 	for name, answer := range broken {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
-				store.OnRenew = func(ctx context.Context, _ int, _ guard.Claim) (bool, error) { return false, answer(ctx) }
+				store.OnRenew = func(ctx context.Context, _ int, _ driver.Claim) (bool, error) { return false, answer(ctx) }
 				var ended time.Duration
 				var cause error
 				err := g.Do(t.Context(), "k", untilEnd(&ended, &cause))
@@ -61,23 +61,23 @@ func TestLoss_endsTheContextBeforeTheLeaseWhateverTheStoreDoes(t *testing.T) {
 // What the queue knew before the call waited for its lease is out of date when that is lost.
 func TestLoss_forgetsWhoHeldTheKeyBefore(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
-		elsewhere := func(label string) guard.Claim {
-			c := guard.Claim{Key: "k", ID: label, Owner: label, TTL: ttl, Label: label}
+		elsewhere := func(label string) driver.Claim {
+			c := driver.Claim{Key: "k", ID: label, Owner: label, TTL: ttl, Label: label}
 			grant, err := store.memory.TryAcquire(t.Context(), c)
 			require.NoError(t, err)
-			require.Equal(t, guard.Granted, grant.State)
+			require.Equal(t, driver.Granted, grant.State)
 			return c
 		}
 		before := elsewhere("before")
-		time.AfterFunc(time.Second, func() { store.release(t, before, guard.After{}) })
+		time.AfterFunc(time.Second, func() { store.release(t, before, driver.After{}) })
 		lease := hold(t, g, "k", guard.WithWait(time.Minute), guard.WithoutRenewal())
 		<-lease.Context().Done()
 		require.Zero(t, guard.Queues(g))
 		time.Sleep(margin)
 		elsewhere("now")
-		store.OnAcquire = func(context.Context, int, guard.Claim) (guard.Grant, error) {
+		store.OnAcquire = func(context.Context, int, driver.Claim) (driver.Answer, error) {
 			time.Sleep(50 * time.Millisecond)
-			return guard.Grant{}, guardtest.ErrUnscripted
+			return driver.Answer{}, guardtest.ErrUnscripted
 		}
 		var all sync.WaitGroup
 		for range 2 {
@@ -94,7 +94,7 @@ func TestLoss_forgetsWhoHeldTheKeyBefore(t *testing.T) {
 
 func TestLoss_wrapsTheFunctionsErrorButNotTheEndOfOurContext(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
-		store.OnRenew = func(_ context.Context, _ int, _ guard.Claim) (bool, error) { return false, nil }
+		store.OnRenew = func(_ context.Context, _ int, _ driver.Claim) (bool, error) { return false, nil }
 		mine := errors.New("mine")
 		err := g.Do(t.Context(), "k", func(ctx context.Context) error {
 			<-ctx.Done()
@@ -108,7 +108,7 @@ func TestLoss_wrapsTheFunctionsErrorButNotTheEndOfOurContext(t *testing.T) {
 
 func TestLoss_isNoticedAtOnceWhenTheStoreSaysNotHeld(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
-		store.OnRenew = func(_ context.Context, _ int, _ guard.Claim) (bool, error) { return false, nil }
+		store.OnRenew = func(_ context.Context, _ int, _ driver.Claim) (bool, error) { return false, nil }
 		var ended time.Duration
 		var cause error
 		err := g.Do(t.Context(), "k", untilEnd(&ended, &cause))
@@ -124,7 +124,7 @@ func TestLoss_isNoticedAtOnceWhenTheStoreSaysNotHeld(t *testing.T) {
 func TestRenewal_continuesAfterErrors(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 		start := time.Now()
-		store.OnRenew = func(ctx context.Context, _ int, c guard.Claim) (bool, error) {
+		store.OnRenew = func(ctx context.Context, _ int, c driver.Claim) (bool, error) {
 			if time.Since(start) < 8*time.Second {
 				return false, errors.New("unreachable")
 			}
@@ -161,12 +161,12 @@ func TestRenewal_continuesUntilTheFunctionHasReturned(t *testing.T) {
 func TestRenewal_continuesAfterALossWhileTheFunctionRuns(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 		var unreachable atomic.Bool
-		store.OnRenew = func(ctx context.Context, _ int, c guard.Claim) (bool, error) {
+		store.OnRenew = func(ctx context.Context, _ int, c driver.Claim) (bool, error) {
 			if unreachable.Load() {
 				return false, errors.New("unreachable")
 			}
 			// The store's clock stands still.
-			return store.memory.Renew(ctx, guard.Claim{Key: c.Key, ID: c.ID, TTL: time.Hour})
+			return store.memory.Renew(ctx, driver.Claim{Key: c.Key, ID: c.ID, TTL: time.Hour})
 		}
 		err := g.Do(t.Context(), "k", func(ctx context.Context) error {
 			time.Sleep(ttl)
@@ -187,7 +187,7 @@ func TestRenewal_continuesAfterALossWhileTheFunctionRuns(t *testing.T) {
 // There are enough keys that some healthy ones are due at the same instant as a stuck one.
 func TestRenewal_ofOneKeyIsNotDelayedByAnother(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
-		store.OnRenew = func(ctx context.Context, _ int, c guard.Claim) (bool, error) {
+		store.OnRenew = func(ctx context.Context, _ int, c driver.Claim) (bool, error) {
 			if strings.HasPrefix(c.Key, "stuck") {
 				return false, frozen(ctx)
 			}
@@ -277,7 +277,7 @@ func TestSuspension_isNoticedByTheRenewal(t *testing.T) {
 		guard.SetSuspended(g, func() time.Duration { return time.Duration(asleep.Load()) })
 		start := time.Now()
 		var renewed time.Duration
-		store.OnRenew = func(context.Context, int, guard.Claim) (bool, error) {
+		store.OnRenew = func(context.Context, int, driver.Claim) (bool, error) {
 			renewed = time.Since(start)
 			asleep.Store(int64(time.Hour))
 			return true, nil
@@ -301,7 +301,7 @@ func TestSuspension_isNoticedByTheRelease(t *testing.T) {
 
 func TestDo_reportsALossThatOnlyTheReleaseFinds(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
-		store.OnRelease = func(_ context.Context, _ int, _ guard.Claim, _ guard.After) (bool, error) { return false, nil }
+		store.OnRelease = func(_ context.Context, _ int, _ driver.Claim, _ driver.After) (bool, error) { return false, nil }
 		err := g.Do(t.Context(), "k", nothing)
 		var lost *guard.LostError
 		require.ErrorAs(t, err, &lost)
@@ -311,7 +311,7 @@ func TestDo_reportsALossThatOnlyTheReleaseFinds(t *testing.T) {
 
 func TestValid_isFalseBeforeTheContextHasEnded(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
-		store.OnRenew = func(ctx context.Context, _ int, _ guard.Claim) (bool, error) { return false, frozen(ctx) }
+		store.OnRenew = func(ctx context.Context, _ int, _ driver.Claim) (bool, error) { return false, frozen(ctx) }
 		lease := hold(t, g, "k")
 		time.Sleep(ttl - margin)
 		// No other goroutine may have run yet, so the clock alone decides.

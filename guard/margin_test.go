@@ -26,7 +26,7 @@ func TestMargin_endsTheContextBeforeTheLease(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
-				store.OnRenew = func(ctx context.Context, _ int, _ guard.Claim) (bool, error) { return false, frozen(ctx) }
+				store.OnRenew = func(ctx context.Context, _ int, _ driver.Claim) (bool, error) { return false, frozen(ctx) }
 				start := time.Now()
 				err := g.Do(t.Context(), "k", func(ctx context.Context) error {
 					<-ctx.Done()
@@ -60,7 +60,7 @@ func TestMargin_changesNothingWhileRenewalsSucceed(t *testing.T) {
 func TestMargin_leavesTimeToRepeatARenewal(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 		start := time.Now()
-		store.OnRenew = func(ctx context.Context, _ int, c guard.Claim) (bool, error) {
+		store.OnRenew = func(ctx context.Context, _ int, c driver.Claim) (bool, error) {
 			if time.Since(start) < ttl/2 {
 				return false, frozen(ctx)
 			}
@@ -95,7 +95,7 @@ func TestMargin_isLeftWhenMaxHoldEndsTheContext(t *testing.T) {
 func TestMargin_aRenewalInItDoesNotMakeTheLeaseValidAgain(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 		var answers atomic.Bool
-		store.OnRenew = func(ctx context.Context, _ int, c guard.Claim) (bool, error) {
+		store.OnRenew = func(ctx context.Context, _ int, c driver.Claim) (bool, error) {
 			if !answers.Load() {
 				return false, errors.New("unreachable")
 			}
@@ -118,7 +118,7 @@ func TestMargin_aRenewalInItDoesNotMakeTheLeaseValidAgain(t *testing.T) {
 func TestMargin_ofCallsThatShareALeaseIsTheirOwn(t *testing.T) {
 	sharing(t, func(t *testing.T, store sharingStore, here, _ *guard.Guard) {
 		var answers atomic.Bool
-		store.OnRenew = func(ctx context.Context, _ int, c guard.Claim) (bool, error) {
+		store.OnRenew = func(ctx context.Context, _ int, c driver.Claim) (bool, error) {
 			if !answers.Load() {
 				return false, errors.New("unreachable")
 			}
@@ -144,7 +144,7 @@ func TestMargin_ofCallsThatShareALeaseIsTheirOwn(t *testing.T) {
 func TestMargin_ofSeveralKeys(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 		start := time.Now()
-		store.OnRenew = func(ctx context.Context, _ int, c guard.Claim) (bool, error) {
+		store.OnRenew = func(ctx context.Context, _ int, c driver.Claim) (bool, error) {
 			if c.Key == "b" && time.Since(start) > 0 { // it has the fence of "a" by then
 				return false, frozen(ctx)
 			}
@@ -162,7 +162,7 @@ func TestMargin_ofSeveralKeys(t *testing.T) {
 // A call that takes over a lease inside the process has its own margin.
 func TestMargin_ofALeaseThatWasHandedOff(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
-		store.OnRenew = func(ctx context.Context, _ int, _ guard.Claim) (bool, error) { return false, frozen(ctx) }
+		store.OnRenew = func(ctx context.Context, _ int, _ driver.Claim) (bool, error) { return false, frozen(ctx) }
 		first := hold(t, g, "k")
 		var took time.Duration
 		ended := make(chan struct{})
@@ -188,7 +188,7 @@ func TestMargin_ofALeaseThatWasHandedOff(t *testing.T) {
 
 func TestMargin_aGrantThatLeavesNoTimeIsNotUsed(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
-		store.OnAcquire = func(ctx context.Context, _ int, c guard.Claim) (guard.Grant, error) {
+		store.OnAcquire = func(ctx context.Context, _ int, c driver.Claim) (driver.Answer, error) {
 			grant, err := store.memory.TryAcquire(ctx, c)
 			time.Sleep(c.TTL - c.TTL/3 - 20*time.Millisecond)
 			return grant, err

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
 func TestMissedWakeUp_isSetForACallThatWasNotNotified(t *testing.T) {
@@ -66,7 +67,7 @@ func TestMissedWakeUp_isSetForACallThatWasNotNotified(t *testing.T) {
 				go func() {
 					ended <- g.Do(t.Context(), "k", nothing, guard.WithWait(guard.Forever), guard.WithHook(seen.hook()))
 				}()
-				c.play(scene{store, <-store.wakes, func() { store.release(t, claim, guard.After{}) }})
+				c.play(scene{store, <-store.wakes, func() { store.release(t, claim, driver.After{}) }})
 				require.NoError(t, <-ended)
 				granted := seen.last(t, "acquire end")
 				require.Equal(t, [2]bool{c.want, c.takeover}, [2]bool{granted.MissedWakeUp, granted.Takeover})
@@ -87,7 +88,7 @@ func TestMissedWakeUp_isNotSetByAHandOff(t *testing.T) {
 		calls.start(t.Context(), time.Millisecond, guard.WithHook(first.hook()))
 		calls.start(t.Context(), 0, guard.WithHook(second.hook()))
 		time.Sleep(10 * time.Second)
-		store.release(t, claim, guard.After{}) // without a notification
+		store.release(t, claim, driver.After{}) // without a notification
 		calls.requireOrder(0, 1)
 		require.True(t, first.last(t, "acquire end").MissedWakeUp)
 		require.True(t, second.last(t, "acquire end").HandedOff)

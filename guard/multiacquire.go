@@ -161,7 +161,7 @@ func (s *multiAcquire) acquireBatch(keys []*keyState) {
 	if !ok {
 		return
 	}
-	var claims []Claim
+	var claims []driver.Claim
 	var answers []queue.Answer
 	for _, k := range keys {
 		if k.err != nil {
@@ -179,7 +179,7 @@ func (s *multiAcquire) acquireBatch(keys []*keyState) {
 	}
 	if len(claims) > 0 {
 		s.guard.callBatch(s.ctx, requestTimeout(s.set.ttl), 0, func(ctx context.Context) {
-			l.AcquireBatch(ctx, claims, func(i int, g Grant, err error) { answers[i] = queue.Answer{Grant: g, Err: err} })
+			l.AcquireBatch(ctx, claims, func(i int, g driver.Answer, err error) { answers[i] = queue.Answer{Grant: g, Err: err} })
 		})
 	}
 }
@@ -224,7 +224,7 @@ func (s *multiAcquire) reportSkip(k *keyState) {
 	if len(hs) == 0 || s.set.probe || !errors.Is(k.err, ErrBusy) && !errors.Is(k.err, ErrDone) {
 		return
 	}
-	e := Event{Name: s.set.name, Key: k.key, State: Busy, TTL: s.set.ttl, Auxiliary: s.set.auxiliary, Err: k.err}
+	e := Event{Name: s.set.name, Key: k.key, State: driver.Busy, TTL: s.set.ttl, Auxiliary: s.set.auxiliary, Err: k.err}
 	var busy *BusyError
 	if errors.As(k.err, &busy) {
 		e.Left, e.Label = busy.Left, busy.Label

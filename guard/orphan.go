@@ -38,9 +38,9 @@ var (
 // An orphan is a claim that the store may have, and that no call uses: an acquire without an
 // answer, a grant that came too late, or a release without an answer.
 type orphan struct {
-	claim Claim
+	claim driver.Claim
 	// leave is what to leave behind, or nil for nothing.
-	leave func() After
+	leave func() driver.After
 	// late means that an attempt to acquire may arrive after a clean-up. Clean-ups are then
 	// repeated, at growing intervals, until twice the TTL has passed since the last attempt.
 	late bool
@@ -310,7 +310,7 @@ func (c *cleaner) drop(o *orphan) {
 // try releases the orphan once.
 func (c *cleaner) try(ctx context.Context, o *orphan) {
 	g := c.guard
-	after := After{}
+	after := driver.After{}
 	if o.leave != nil {
 		after = o.leave()
 	}

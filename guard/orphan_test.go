@@ -18,7 +18,7 @@ type leaving struct{}
 
 // leaveOnAnswer makes the calls of abandon give up while the store's answer is on its way.
 func (s *testStore) leaveOnAnswer() {
-	s.OnAcquire = func(ctx context.Context, _ int, c guard.Claim) (guard.Grant, error) {
+	s.OnAcquire = func(ctx context.Context, _ int, c driver.Claim) (driver.Answer, error) {
 		grant, err := s.memory.TryAcquire(context.WithoutCancel(ctx), c)
 		if leave, ok := ctx.Value(leaving{}).(context.CancelFunc); ok {
 			leave()
@@ -61,11 +61,11 @@ func TestClose_aLateCallSurvivesALockerThatEndsItsRelease(t *testing.T) {
 		t.Run(a.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store := newTestStore()
-				store.OnAcquire = func(_ context.Context, _ int, c guard.Claim) (guard.Grant, error) {
+				store.OnAcquire = func(_ context.Context, _ int, c driver.Claim) (driver.Answer, error) {
 					time.Sleep(time.Second) // whatever the context says
 					return store.memory.TryAcquire(t.Context(), c)
 				}
-				store.OnRelease = func(context.Context, int, guard.Claim, guard.After) (bool, error) {
+				store.OnRelease = func(context.Context, int, driver.Claim, driver.After) (bool, error) {
 					a.abort()
 					return false, nil
 				}

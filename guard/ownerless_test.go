@@ -36,7 +36,7 @@ func withOwners(t *testing.T, keepsNone bool, owners ...string) (store *testStor
 			c.start(t.Context(), 10*time.Microsecond, guard.WithOwner(o))
 		}
 		time.Sleep(30 * time.Second)
-		store.release(t, claim, guard.After{})
+		store.release(t, claim, driver.After{})
 		c.all.Wait()
 		require.Len(t, c.ran(), len(owners))
 		if keepsNone {
@@ -51,7 +51,7 @@ func withOwners(t *testing.T, keepsNone bool, owners ...string) (store *testStor
 // busy returns how many acquire calls found the key busy.
 func (s *testStore) busy() (n int) {
 	for _, call := range s.Calls() {
-		if call.Op == driver.OpAcquire && call.Err == nil && call.Grant.State == guard.Busy {
+		if call.Op == driver.OpAcquire && call.Err == nil && call.Grant.State == driver.Busy {
 			n++
 		}
 	}

@@ -129,17 +129,17 @@ func (c *callers) requireOrder(order ...int) {
 }
 
 // acquireElsewhere acquires the key for another process.
-func (s *testStore) acquireElsewhere(t *testing.T, ttl time.Duration) guard.Claim {
+func (s *testStore) acquireElsewhere(t *testing.T, ttl time.Duration) driver.Claim {
 	t.Helper()
-	c := guard.Claim{Key: "k", ID: "elsewhere", Owner: "elsewhere", TTL: ttl, Label: "another"}
+	c := driver.Claim{Key: "k", ID: "elsewhere", Owner: "elsewhere", TTL: ttl, Label: "another"}
 	grant, err := s.memory.TryAcquire(t.Context(), c)
 	require.NoError(t, err)
-	require.Equal(t, guard.Granted, grant.State)
+	require.Equal(t, driver.Granted, grant.State)
 	return c
 }
 
 // release releases the claim in the store, and leaves behind what after specifies.
-func (s *testStore) release(t *testing.T, c guard.Claim, after guard.After) {
+func (s *testStore) release(t *testing.T, c driver.Claim, after driver.After) {
 	t.Helper()
 	held, err := s.memory.Release(context.Background(), c, after)
 	require.NoError(t, err)
@@ -179,7 +179,7 @@ func TestQueue_ofAThousandCostsTheStoreAsMuchAsOne(t *testing.T) {
 					require.InDelta(t, time.Hour-5*time.Second, busy.Left, float64(time.Millisecond))
 					require.Equal(t, 5*time.Second, busy.Waited)
 				}
-				store.release(t, claim, guard.After{})
+				store.release(t, claim, driver.After{})
 			})
 		})
 	}
@@ -224,7 +224,7 @@ func TestQueue_aCallThatLeavesDoesNotDelayOthers(t *testing.T) {
 				require.Equal(t, 2*time.Second, c.end(leaver).at.Sub(start))
 				require.ErrorIs(t, c.end(leaver).err, mine)
 				require.LessOrEqual(t, store.count(driver.OpAcquire), 10*8+10)
-				store.release(t, claim, guard.After{})
+				store.release(t, claim, driver.After{})
 				released := time.Now()
 				c.requireOrder(order...)
 				require.LessOrEqual(t, time.Since(released), 260*time.Millisecond)
@@ -237,11 +237,11 @@ func TestQueue_aCallThatLeavesDoesNotDelayOthers(t *testing.T) {
 // next waiter asks at once.
 func TestQueue_theNextTakesOverFromACallThatLeavesWhileItAsks(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
-		store.OnAcquire = func(ctx context.Context, n int, _ guard.Claim) (guard.Grant, error) {
+		store.OnAcquire = func(ctx context.Context, n int, _ driver.Claim) (driver.Answer, error) {
 			if n == 1 {
-				return guard.Grant{}, frozen(ctx)
+				return driver.Answer{}, frozen(ctx)
 			}
-			return guard.Grant{}, guardtest.ErrUnscripted
+			return driver.Answer{}, guardtest.ErrUnscripted
 		}
 		c := newCallers(t, g)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -293,8 +293,8 @@ func TestQueue_letsEachCallWaitForItsOwnTime(t *testing.T) {
 
 func TestQueue_sharesStoreErrors(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
-		store.OnAcquire = func(context.Context, int, guard.Claim) (guard.Grant, error) {
-			return guard.Grant{}, guardtest.Fail(driver.KindConnection)
+		store.OnAcquire = func(context.Context, int, driver.Claim) (driver.Answer, error) {
+			return driver.Answer{}, guardtest.Fail(driver.KindConnection)
 		}
 		c := newCallers(t, g)
 		start := time.Now()
@@ -315,8 +315,8 @@ func TestQueue_sharesStoreErrors(t *testing.T) {
 // stays until the request times out, as if it had asked itself.
 func TestQueue_sharesTheTimeoutOfAFrozenStore(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
-		store.OnAcquire = func(ctx context.Context, _ int, _ guard.Claim) (guard.Grant, error) {
-			return guard.Grant{}, frozen(ctx)
+		store.OnAcquire = func(ctx context.Context, _ int, _ driver.Claim) (driver.Answer, error) {
+			return driver.Answer{}, frozen(ctx)
 		}
 		c := newCallers(t, g)
 		start := time.Now()
@@ -334,7 +334,7 @@ func TestQueue_sharesTheTimeoutOfAFrozenStore(t *testing.T) {
 // A waiter whose time is up stays only until the first call has been granted the key.
 func TestQueue_endsExpiredWaitsOnceTheKeyIsTaken(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
-		store.OnAcquire = func(ctx context.Context, _ int, c guard.Claim) (guard.Grant, error) {
+		store.OnAcquire = func(ctx context.Context, _ int, c driver.Claim) (driver.Answer, error) {
 			time.Sleep(1500 * time.Millisecond)
 			return store.memory.TryAcquire(ctx, c)
 		}
@@ -353,7 +353,7 @@ func TestQueue_endsExpiredWaitsOnceTheKeyIsTaken(t *testing.T) {
 func TestQueue_doesNotAskOnceForEachExpiredWait(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 		claim := store.acquireElsewhere(t, time.Hour)
-		store.OnAcquire = func(ctx context.Context, _ int, c guard.Claim) (guard.Grant, error) {
+		store.OnAcquire = func(ctx context.Context, _ int, c driver.Claim) (driver.Answer, error) {
 			time.Sleep(time.Millisecond)
 			return store.memory.TryAcquire(ctx, c)
 		}
@@ -363,7 +363,7 @@ func TestQueue_doesNotAskOnceForEachExpiredWait(t *testing.T) {
 		}
 		c.requireOrder()
 		require.LessOrEqual(t, store.count(driver.OpAcquire), 8+10)
-		store.release(t, claim, guard.After{})
+		store.release(t, claim, driver.After{})
 	})
 }
 
@@ -373,7 +373,7 @@ func TestQueue_asksAgainIfNotifiedWhileItAsks(t *testing.T) {
 		store := &notifyingStore{testStore: newTestStore(), wakes: make(chan func(), 100)}
 		claim := store.acquireElsewhere(t, time.Hour)
 		var slow atomic.Bool
-		store.OnAcquire = func(ctx context.Context, _ int, c guard.Claim) (guard.Grant, error) {
+		store.OnAcquire = func(ctx context.Context, _ int, c driver.Claim) (driver.Answer, error) {
 			if slow.CompareAndSwap(true, false) {
 				defer time.Sleep(time.Second)
 			}
@@ -389,7 +389,7 @@ func TestQueue_asksAgainIfNotifiedWhileItAsks(t *testing.T) {
 		slow.Store(true)
 		wake()
 		time.Sleep(500 * time.Millisecond)
-		store.release(t, claim, guard.After{})
+		store.release(t, claim, driver.After{})
 		wake()
 		released := time.Now()
 		c.requireOrder(0)
@@ -405,7 +405,7 @@ func TestQueue_asksWhenTheGuardHasLostTheKey(t *testing.T) {
 		c.start(t.Context(), time.Hour)
 		c.start(t.Context(), 0)
 		time.Sleep(time.Second)
-		store.release(t, store.granted()[0].Claim, guard.After{})
+		store.release(t, store.granted()[0].Claim, driver.After{})
 		deleted := time.Now()
 		c.all.Wait()
 		require.NoError(t, c.end(1).err)
@@ -432,7 +432,7 @@ func TestQueue_leavesNothingInTheContextsOfItsWaiters(t *testing.T) {
 			c.start(foreignContext{t.Context(), make(chan struct{})}, 0, guard.WithWait(time.Second))
 		}
 		c.requireOrder()
-		store.release(t, claim, guard.After{})
+		store.release(t, claim, driver.After{})
 		// The bubble fails if a goroutine is left.
 	})
 }
@@ -442,7 +442,7 @@ func TestQueue_leavesNothingInTheContextsOfItsWaiters(t *testing.T) {
 func TestQueue_endsExpiredWaitsOnceTheStoreAnswers(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 		store.acquireElsewhere(t, time.Hour)
-		store.OnAcquire = func(ctx context.Context, _ int, c guard.Claim) (guard.Grant, error) {
+		store.OnAcquire = func(ctx context.Context, _ int, c driver.Claim) (driver.Answer, error) {
 			time.Sleep(1500 * time.Millisecond)
 			return store.memory.TryAcquire(ctx, c)
 		}
@@ -490,8 +490,8 @@ func TestQueue_sharesDone(t *testing.T) {
 func TestQueue_sharesDoneOnlyWithEarlierWaiters(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 		claim := store.acquireElsewhere(t, time.Hour)
-		store.release(t, claim, guard.After{Keep: time.Millisecond, Done: true})
-		store.OnAcquire = func(ctx context.Context, n int, c guard.Claim) (guard.Grant, error) {
+		store.release(t, claim, driver.After{Keep: time.Millisecond, Done: true})
+		store.OnAcquire = func(ctx context.Context, n int, c driver.Claim) (driver.Answer, error) {
 			if n == 1 {
 				defer time.Sleep(time.Second)
 			}
@@ -545,7 +545,7 @@ func TestQueue_subscribesOnceForAll(t *testing.T) {
 		wake()
 		time.Sleep(time.Minute)
 		require.LessOrEqual(t, store.count(driver.OpAcquire), 4+12, "one request in half a TTL")
-		store.release(t, claim, guard.After{})
+		store.release(t, claim, driver.After{})
 		released := time.Now()
 		wake()
 		synctest.Wait()
@@ -569,18 +569,18 @@ type ownerStore struct {
 
 func newOwnerStore() *ownerStore {
 	s := &ownerStore{testStore: newTestStore()}
-	s.OnAcquire = func(_ context.Context, n int, c guard.Claim) (guard.Grant, error) {
+	s.OnAcquire = func(_ context.Context, n int, c driver.Claim) (driver.Answer, error) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if s.holds > 0 && s.owner != c.Owner {
-			return guard.Grant{Left: ttl}, nil
+			return driver.Answer{Left: ttl}, nil
 		}
 		s.owner = c.Owner
 		s.holds++
-		return guard.Grant{State: guard.Granted, Fence: uint64(n) << 20, Held: s.holds > 1}, nil
+		return driver.Answer{State: driver.Granted, Fence: uint64(n) << 20, Held: s.holds > 1}, nil
 	}
-	s.OnRenew = func(context.Context, int, guard.Claim) (bool, error) { return true, nil }
-	s.OnRelease = func(context.Context, int, guard.Claim, guard.After) (bool, error) {
+	s.OnRenew = func(context.Context, int, driver.Claim) (bool, error) { return true, nil }
+	s.OnRelease = func(context.Context, int, driver.Claim, driver.After) (bool, error) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.holds--
@@ -628,7 +628,7 @@ func TestQueue_isOvertakenByACallThatDoesNotWait(t *testing.T) {
 		c.start(t.Context(), time.Millisecond)
 		require.ErrorIs(t, g.Do(t.Context(), "k", nothing), guard.ErrBusy)
 		time.Sleep(5 * time.Second)
-		store.release(t, claim, guard.After{})
+		store.release(t, claim, driver.After{})
 		lease := hold(t, g, "k")
 		asked := store.count(driver.OpAcquire)
 		time.Sleep(20 * time.Second)
@@ -653,10 +653,10 @@ func TestQueue_reportsWaitsToHooks(t *testing.T) {
 			require.Equal(t, []string{"acquire start", "wait", "acquire end", "skip"}, rs[i].seen(), fmt.Sprint(i))
 			e := rs[i].last(t, "wait")
 			require.Equal(t, "another", e.Label)
-			require.Equal(t, guard.Busy, e.State)
+			require.Equal(t, driver.Busy, e.State)
 			require.InDelta(t, 90*time.Second, e.Left, float64(time.Second))
 			require.Equal(t, time.Duration(i+1)*10*time.Second, rs[i].last(t, "skip").Waited)
 		}
-		store.release(t, claim, guard.After{})
+		store.release(t, claim, driver.After{})
 	})
 }

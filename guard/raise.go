@@ -49,7 +49,7 @@ func (h *holder) raise(fence uint64) *raise {
 }
 
 // nextClaim returns the claim with which to renew t. Guard.mu must be held.
-func (t *storeLease) nextClaim() Claim {
+func (t *storeLease) nextClaim() driver.Claim {
 	c := t.claim
 	c.Fence = max(c.Fence, t.raiseTo)
 	return c

@@ -77,8 +77,8 @@ func TestRan_isCorrectForEveryErrorOfDo(t *testing.T) {
 			return g.Do(t.Context(), "k", func(ctx context.Context) error { <-ctx.Done(); return f(ctx) })
 		}},
 		"the store cannot be asked": {is: guard.ErrStore, do: func(t *testing.T, g *guard.Guard, store *testStore, f func(context.Context) error) error {
-			store.OnAcquire = func(context.Context, int, guard.Claim) (guard.Grant, error) {
-				return guard.Grant{}, guardtest.Fail(driver.KindConnection)
+			store.OnAcquire = func(context.Context, int, driver.Claim) (driver.Answer, error) {
+				return driver.Answer{}, guardtest.Fail(driver.KindConnection)
 			}
 			return g.Do(t.Context(), "k", f)
 		}},

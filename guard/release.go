@@ -42,7 +42,7 @@ type release struct {
 	took          time.Duration
 	neverAccepted bool // the lease was handed off, but no call took it; no hook is called
 
-	claim    Claim
+	claim    driver.Claim
 	marks    bool // leave a done marker
 	record   []byte
 	storeEnd time.Duration // until when the store may know the claim
@@ -242,20 +242,20 @@ func (r *release) finish() {
 }
 
 // after returns what the release leaves behind, at the time of the call.
-func (r *release) after() After {
+func (r *release) after() driver.After {
 	h := r.holder
 	if h.set.minHold == 0 && !r.marks {
-		return After{}
+		return driver.After{}
 	}
 	now := h.guard.clock.Now()
 	left := max(0, h.granted+h.set.minHold-now)
 	if !r.marks {
-		return After{Keep: left}
+		return driver.After{Keep: left}
 	}
 	if marker := h.markerTime(now); marker > 0 {
-		return After{Keep: max(marker, left), Done: true, Record: r.record}
+		return driver.After{Keep: max(marker, left), Done: true, Record: r.record}
 	}
-	return After{Keep: left} // the period of WithOncePer has passed since the release began
+	return driver.After{Keep: left} // the period of WithOncePer has passed since the release began
 }
 
 // try sends the release, again if an answer was lost. If a release that leaves nothing was sent

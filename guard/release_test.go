@@ -44,7 +44,7 @@ func TestRelease_twiceDoesNothing(t *testing.T) {
 func TestRelease_endsTheValidityBeforeItIsSent(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 		lease := hold(t, g, "k")
-		store.OnRelease = func(ctx context.Context, _ int, c guard.Claim, after guard.After) (bool, error) {
+		store.OnRelease = func(ctx context.Context, _ int, c driver.Claim, after driver.After) (bool, error) {
 			require.False(t, lease.Valid())
 			require.ErrorIs(t, context.Cause(lease.Context()), guard.ErrReleased)
 			return store.memory.Release(ctx, c, after)
@@ -61,7 +61,7 @@ func TestRelease_withALostReplyReportsNoLoss(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
-				store.OnRelease = func(ctx context.Context, n int, c guard.Claim, after guard.After) (bool, error) {
+				store.OnRelease = func(ctx context.Context, n int, c driver.Claim, after driver.After) (bool, error) {
 					held, err := store.memory.Release(ctx, c, after)
 					if n == 1 {
 						return false, errors.New("the reply was lost")

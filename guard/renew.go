@@ -43,7 +43,7 @@ func renewalTimeout(ttl, margin time.Duration) time.Duration { return ttl/4 - ma
 // when the request was sent: a store that is slow is not away.
 type renewal struct {
 	storeLease *storeLease
-	claim      Claim
+	claim      driver.Claim
 	sent       time.Duration
 	anchor     time.Duration // see storeLease.extendValidity
 	report     sync.Once
@@ -107,7 +107,7 @@ func (g *Guard) renew(batch []*renewal) {
 		g.renewEach(batch)
 		return
 	}
-	claims := make([]Claim, len(batch))
+	claims := make([]driver.Claim, len(batch))
 	ctx, cancel := g.begin(batch)
 	defer cancel()
 	for i, r := range batch {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/seed-1795987d/onerun/backend/memory"
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
 // batches is a store in memory that counts batches of renewals.
@@ -27,7 +28,7 @@ type batches struct {
 	goroutines   atomic.Int64 // the largest number seen
 }
 
-func (b *batches) RenewBatch(ctx context.Context, claims []guard.Claim, report func(int, bool, error)) {
+func (b *batches) RenewBatch(ctx context.Context, claims []driver.Claim, report func(int, bool, error)) {
 	b.sent.Add(1)
 	b.claims.Add(int64(len(claims)))
 	b.goroutines.Store(max(b.goroutines.Load(), int64(runtime.NumGoroutine())))
@@ -85,7 +86,7 @@ func TestSchedule_renewsInBatches(t *testing.T) {
 // forgetful reports twice on claims of the key a and never on other claims.
 type forgetful struct{ *memory.Locker }
 
-func (f forgetful) RenewBatch(ctx context.Context, claims []guard.Claim, report func(int, bool, error)) {
+func (f forgetful) RenewBatch(ctx context.Context, claims []driver.Claim, report func(int, bool, error)) {
 	for i, c := range claims {
 		if c.Key == "a" {
 			held, err := f.Renew(ctx, c)

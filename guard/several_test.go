@@ -151,7 +151,7 @@ func TestAcquireAll_allKeysAreLostTogether(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			sharing(t, func(t *testing.T, store sharingStore, here, _ *guard.Guard) {
 				var held atomic.Bool
-				store.OnRenew = func(ctx context.Context, _ int, c guard.Claim) (bool, error) {
+				store.OnRenew = func(ctx context.Context, _ int, c driver.Claim) (bool, error) {
 					if c.Key == "b" && held.Load() {
 						return renew(ctx)
 					}
@@ -291,7 +291,7 @@ func TestAcquireAll_repeatsToTellTheFence(t *testing.T) {
 					require.NoError(t, hold(t, there, "b").Release(t.Context()))
 				}
 				var calls atomic.Int32
-				store.OnRenew = func(context.Context, int, guard.Claim) (bool, error) {
+				store.OnRenew = func(context.Context, int, driver.Claim) (bool, error) {
 					if int(calls.Add(1)) <= c.failures {
 						return false, guardtest.Fail(c.kind)
 					}
@@ -315,7 +315,7 @@ func TestAcquireAll_repeatsToTellTheFence(t *testing.T) {
 // detector looks at that.
 func TestDoAll_joinsALeaseOfAnotherGuard(t *testing.T) {
 	sharing(t, func(t *testing.T, store sharingStore, here, there *guard.Guard) {
-		store.OnRenew = func(context.Context, int, guard.Claim) (bool, error) {
+		store.OnRenew = func(context.Context, int, driver.Claim) (bool, error) {
 			time.Sleep(time.Second)
 			return false, guardtest.ErrUnscripted
 		}
@@ -358,11 +358,11 @@ func TestAcquireAll_settings(t *testing.T) {
 // A store that fails for one key leaves none taken.
 func TestAcquireAll_errorOfTheStore(t *testing.T) {
 	sharing(t, func(t *testing.T, store sharingStore, here, _ *guard.Guard) {
-		store.OnAcquire = func(_ context.Context, _ int, c guard.Claim) (guard.Grant, error) {
+		store.OnAcquire = func(_ context.Context, _ int, c driver.Claim) (driver.Answer, error) {
 			if c.Key == "b" {
-				return guard.Grant{}, guardtest.Fail(driver.KindConnection)
+				return driver.Answer{}, guardtest.Fail(driver.KindConnection)
 			}
-			return guard.Grant{}, guardtest.ErrUnscripted
+			return driver.Answer{}, guardtest.ErrUnscripted
 		}
 		_, err := here.AcquireAll(t.Context(), []string{"a", "b", "c"})
 		require.ErrorIs(t, err, guard.ErrStore)
@@ -376,11 +376,11 @@ func TestAcquireAll_errorOfTheStore(t *testing.T) {
 func TestAcquireAll_endsOfAGoroutine(t *testing.T) {
 	t.Run("the backend panics while it acquires", func(t *testing.T) {
 		sharing(t, func(t *testing.T, store sharingStore, here, _ *guard.Guard) {
-			store.OnAcquire = func(_ context.Context, _ int, c guard.Claim) (guard.Grant, error) {
+			store.OnAcquire = func(_ context.Context, _ int, c driver.Claim) (driver.Answer, error) {
 				if c.Key == "b" {
 					panic("a bug")
 				}
-				return guard.Grant{}, guardtest.ErrUnscripted
+				return driver.Answer{}, guardtest.ErrUnscripted
 			}
 			require.PanicsWithValue(t, "a bug", func() { _, _ = here.AcquireAll(t.Context(), []string{"a", "b", "c"}) })
 			require.True(t, store.free("a"))
@@ -389,7 +389,7 @@ func TestAcquireAll_endsOfAGoroutine(t *testing.T) {
 	})
 	t.Run("the backend panics while it releases", func(t *testing.T) {
 		sharing(t, func(t *testing.T, store sharingStore, here, _ *guard.Guard) {
-			store.OnRelease = func(_ context.Context, n int, c guard.Claim, _ guard.After) (bool, error) {
+			store.OnRelease = func(_ context.Context, n int, c driver.Claim, _ driver.After) (bool, error) {
 				if n == 1 {
 					panic("a bug")
 				}
@@ -427,7 +427,7 @@ type severalStore struct {
 	batches [][]string // the keys of each
 }
 
-func (s *severalStore) batch(ctx context.Context, claims []guard.Claim) {
+func (s *severalStore) batch(ctx context.Context, claims []driver.Claim) {
 	keys := make([]string, len(claims))
 	for i, c := range claims {
 		keys[i] = c.Key
@@ -441,7 +441,7 @@ func (s *severalStore) batch(ctx context.Context, claims []guard.Claim) {
 	}
 }
 
-func (s *severalStore) AcquireBatch(ctx context.Context, claims []guard.Claim, report func(i int, g guard.Grant, err error)) {
+func (s *severalStore) AcquireBatch(ctx context.Context, claims []driver.Claim, report func(i int, g driver.Answer, err error)) {
 	s.batch(ctx, claims)
 	for i, c := range claims {
 		g, err := s.memory.TryAcquire(ctx, c)
@@ -449,10 +449,10 @@ func (s *severalStore) AcquireBatch(ctx context.Context, claims []guard.Claim, r
 	}
 }
 
-func (s *severalStore) ReleaseBatch(ctx context.Context, claims []guard.Claim, report func(i int, held bool, err error)) {
+func (s *severalStore) ReleaseBatch(ctx context.Context, claims []driver.Claim, report func(i int, held bool, err error)) {
 	s.batch(ctx, claims)
 	for i, c := range claims {
-		held, err := s.memory.Release(ctx, c, guard.After{})
+		held, err := s.memory.Release(ctx, c, driver.After{})
 		report(i, held, err)
 	}
 }
@@ -593,7 +593,7 @@ func TestAcquireAll_hooksOfAKeyDoNotDelayTheOthers(t *testing.T) {
 func TestDoAll_reportsALossBesideAnErrorOfTheStore(t *testing.T) {
 	sharing(t, func(t *testing.T, store sharingStore, here, _ *guard.Guard) {
 		var fails atomic.Bool
-		store.OnRelease = func(_ context.Context, _ int, c guard.Claim, _ guard.After) (bool, error) {
+		store.OnRelease = func(_ context.Context, _ int, c driver.Claim, _ driver.After) (bool, error) {
 			switch {
 			case fails.Load() && c.Key == "a":
 				return false, guardtest.Fail(driver.KindConnection)
@@ -614,7 +614,7 @@ func TestDoAll_lossIsNoCancellation(t *testing.T) {
 	for _, key := range []string{"a", "b", "c"} {
 		sharing(t, func(t *testing.T, store sharingStore, here, _ *guard.Guard) {
 			var forgotten atomic.Bool
-			store.OnRenew = func(_ context.Context, _ int, c guard.Claim) (bool, error) {
+			store.OnRenew = func(_ context.Context, _ int, c driver.Claim) (bool, error) {
 				if forgotten.Load() && c.Key == key {
 					return false, nil
 				}
@@ -668,7 +668,7 @@ func TestDoAll_reportsTheEndOfAJoinedLease(t *testing.T) {
 func TestAcquireAll_tellsTheStoreItsFence(t *testing.T) {
 	sharing(t, func(t *testing.T, store sharingStore, here, _ *guard.Guard) {
 		var raised sync.Map
-		store.OnRenew = func(_ context.Context, _ int, c guard.Claim) (bool, error) {
+		store.OnRenew = func(_ context.Context, _ int, c driver.Claim) (bool, error) {
 			raised.Store(c.Key, c.Fence)
 			return false, guardtest.ErrUnscripted
 		}
@@ -813,7 +813,7 @@ func TestDoAll_hooksThatAreOffReceiveNothing(t *testing.T) {
 func TestDoAll_hooksReceiveTheRenewalsThatRaiseFences(t *testing.T) {
 	sharing(t, func(t *testing.T, store sharingStore, here, there *guard.Guard) {
 		failed := false
-		store.OnRenew = func(_ context.Context, n int, _ guard.Claim) (bool, error) {
+		store.OnRenew = func(_ context.Context, n int, _ driver.Claim) (bool, error) {
 			if n == 1 {
 				failed = true
 				return false, guardtest.Fail(driver.KindConnection)

@@ -37,7 +37,7 @@ func WithShared() Option {
 	return func(s *settings) {
 		delete(s.given, "WithLimit")
 		s.note("WithShared", true)
-		s.among = driver.Any
+		s.among = driver.Unlimited
 	}
 }
 
@@ -104,7 +104,7 @@ func (g *Guard) checkSharing(set *settings) error {
 }
 
 func sharingOption(among int) string {
-	if among == driver.Any {
+	if among == driver.Unlimited {
 		return "WithShared"
 	}
 	return fmt.Sprintf("WithLimit(%d)", among)
@@ -112,5 +112,5 @@ func sharingOption(among int) string {
 
 // joins reports whether calls with these settings share a lease of the store with one another.
 func (s *settings) joins() bool {
-	return s.among == driver.Any && !s.fair && !s.noRenewal && s.minHold == 0 && s.owner == ""
+	return s.among == driver.Unlimited && !s.fair && !s.noRenewal && s.minHold == 0 && s.owner == ""
 }

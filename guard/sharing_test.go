@@ -83,9 +83,9 @@ func TestShared_readersTogetherAndAWriterAlone(t *testing.T) {
 // A thousand readers of one process cost the store what one costs.
 func TestShared_readersOfAProcessHaveOneLease(t *testing.T) {
 	sharing(t, func(t *testing.T, store sharingStore, here, _ *guard.Guard) {
-		store.OnAcquire = func(context.Context, int, guard.Claim) (guard.Grant, error) {
+		store.OnAcquire = func(context.Context, int, driver.Claim) (driver.Answer, error) {
 			time.Sleep(time.Millisecond) // of virtual time, in which all come
-			return guard.Grant{}, guardtest.ErrUnscripted
+			return driver.Answer{}, guardtest.ErrUnscripted
 		}
 		var fences sync.Map
 		var most, now atomic.Int64
@@ -352,7 +352,7 @@ func TestShared_endsOfOneReader(t *testing.T) {
 func TestShared_theLeaseOfSeveralIsLostTogether(t *testing.T) {
 	sharing(t, func(t *testing.T, store sharingStore, here, _ *guard.Guard) {
 		var forgotten atomic.Bool
-		store.OnRenew = func(context.Context, int, guard.Claim) (bool, error) {
+		store.OnRenew = func(context.Context, int, driver.Claim) (bool, error) {
 			if forgotten.Load() {
 				return false, nil
 			}

@@ -45,17 +45,17 @@ func slowly[T any](ctx context.Context, delay time.Duration, f func() (T, error)
 	}
 }
 
-func (s *slowStore) TryAcquire(ctx context.Context, c guard.Claim) (guard.Grant, error) {
-	return slowly(ctx, s.delay[driver.OpAcquire], func() (guard.Grant, error) {
+func (s *slowStore) TryAcquire(ctx context.Context, c driver.Claim) (driver.Answer, error) {
+	return slowly(ctx, s.delay[driver.OpAcquire], func() (driver.Answer, error) {
 		return s.Locker.TryAcquire(context.Background(), c)
 	})
 }
 
-func (s *slowStore) Renew(ctx context.Context, c guard.Claim) (bool, error) {
+func (s *slowStore) Renew(ctx context.Context, c driver.Claim) (bool, error) {
 	return slowly(ctx, s.delay[driver.OpRenew], func() (bool, error) { return s.Locker.Renew(context.Background(), c) })
 }
 
-func (s *slowStore) Release(ctx context.Context, c guard.Claim, after guard.After) (bool, error) {
+func (s *slowStore) Release(ctx context.Context, c driver.Claim, after driver.After) (bool, error) {
 	return slowly(ctx, s.delay[driver.OpRelease], func() (bool, error) {
 		return s.Locker.Release(context.Background(), c, after)
 	})
@@ -171,7 +171,7 @@ func (c slowCell) test(t *testing.T) {
 func TestSlow_aRenewalThatIsAnsweredLateCountsFromItsSending(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 		var sent time.Time
-		store.OnRenew = func(ctx context.Context, n int, c guard.Claim) (bool, error) {
+		store.OnRenew = func(ctx context.Context, n int, c driver.Claim) (bool, error) {
 			if n > 1 {
 				return false, frozen(ctx)
 			}
@@ -193,7 +193,7 @@ func TestSlow_aRenewalThatIsAnsweredLateCountsFromItsSending(t *testing.T) {
 func TestSlow_renewalsOfALockerThatNeverReturnsAreFew(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 		forever := make(chan struct{})
-		store.OnRenew = func(context.Context, int, guard.Claim) (bool, error) {
+		store.OnRenew = func(context.Context, int, driver.Claim) (bool, error) {
 			<-forever
 			return false, errors.New("never")
 		}
@@ -227,7 +227,7 @@ func TestSlow_aMarkerIsReportedMissingOnlyIfItIsOrNobodyCanTell(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 				start := time.Now()
-				store.OnRelease = func(ctx context.Context, n int, claim guard.Claim, after guard.After) (bool, error) {
+				store.OnRelease = func(ctx context.Context, n int, claim driver.Claim, after driver.After) (bool, error) {
 					if time.Since(start) >= c.silent || c.first && n > 1 {
 						return store.memory.Release(ctx, claim, after)
 					}
@@ -256,8 +256,8 @@ func TestSlow_closeEndsCallsToAStoreThatDoesNotAnswer(t *testing.T) {
 	const long = 10 * time.Minute
 	for name, call := range map[string]func(g *guard.Guard, store *testStore) error{
 		"claim": func(g *guard.Guard, store *testStore) error {
-			store.OnAcquire = func(ctx context.Context, _ int, _ guard.Claim) (guard.Grant, error) {
-				return guard.Grant{}, frozen(ctx)
+			store.OnAcquire = func(ctx context.Context, _ int, _ driver.Claim) (driver.Answer, error) {
+				return driver.Answer{}, frozen(ctx)
 			}
 			return g.Do(context.Background(), "k", nothing)
 		},
@@ -273,7 +273,7 @@ func TestSlow_closeEndsCallsToAStoreThatDoesNotAnswer(t *testing.T) {
 			}, guard.WithOnce(time.Hour))
 		},
 		"renewal": func(g *guard.Guard, store *testStore) error {
-			store.OnRenew = func(ctx context.Context, _ int, _ guard.Claim) (bool, error) { return false, frozen(ctx) }
+			store.OnRenew = func(ctx context.Context, _ int, _ driver.Claim) (bool, error) { return false, frozen(ctx) }
 			return g.Do(context.Background(), "k", func(context.Context) error {
 				time.Sleep(long / 2)
 				return nil

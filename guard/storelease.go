@@ -4,6 +4,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/guard/internal/clock"
 )
 
@@ -30,7 +31,7 @@ type storeLease struct {
 
 	// Guard.mu guards what follows. The claim is as the store knows it. Fence is that of the
 	// holder, and Reserve counts the fences above it.
-	claim    Claim
+	claim    driver.Claim
 	holder   *holder // the newest; the others that share the lease follow by holder.next
 	handOffs int
 	index    int           // in the schedule's heap, or -1
@@ -68,7 +69,7 @@ const (
 
 // newStoreLease returns the storeLease of a claim that the store has granted. It was sent at an
 // instant, when anchor was read, and answered at another.
-func (g *Guard) newStoreLease(c Claim, grant Grant, sent, anchor, answered time.Duration) *storeLease {
+func (g *Guard) newStoreLease(c driver.Claim, grant driver.Answer, sent, anchor, answered time.Duration) *storeLease {
 	t := &storeLease{guard: g, margin: marginOf(c.TTL), began: answered, claim: c, index: -1}
 	t.claim.Fence = grant.Fence
 	t.claim.Seat = grant.Seat

@@ -26,12 +26,12 @@ func TestSuspension_duringARequestIsNeverMissed(t *testing.T) {
 			first := hold(t, g, "first")
 			time.Sleep(apart)
 			suspended := ""
-			store.OnAcquire = func(_ context.Context, _ int, c guard.Claim) (guard.Grant, error) {
+			store.OnAcquire = func(_ context.Context, _ int, c driver.Claim) (driver.Answer, error) {
 				if suspended == "" {
 					suspended = c.ID
 					asleep.Add(int64(margin))
 				}
-				return guard.Grant{}, guardtest.ErrUnscripted
+				return driver.Answer{}, guardtest.ErrUnscripted
 			}
 			second := hold(t, g, "second")
 			require.Equal(t, 3, store.count(driver.OpAcquire), "the grant of the request that was under way is not used")

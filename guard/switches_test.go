@@ -18,7 +18,7 @@ func TestOptions_canBeSwitchedOffForOneCall(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			store := &fairStore{testStore: newTestStore()}
 			queued := map[bool]int{}
-			store.OnAcquire = func(ctx context.Context, _ int, c guard.Claim) (guard.Grant, error) {
+			store.OnAcquire = func(ctx context.Context, _ int, c driver.Claim) (driver.Answer, error) {
 				queued[c.Queue != driver.Unqueued]++
 				return store.memory.TryAcquire(ctx, c)
 			}

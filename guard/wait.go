@@ -57,7 +57,7 @@ func (a *acquisition) newWaiter() {
 }
 
 func termsOf(set *settings) queue.Terms {
-	return queue.Terms{TTL: set.ttl, Owner: set.owner, Renew: !set.noRenewal, Among: max(set.among, 1)}
+	return queue.Terms{TTL: set.ttl, Owner: set.owner, Renew: !set.noRenewal, MaxHolders: max(set.among, 1)}
 }
 
 // queueMode returns the relation of a claim with these settings to the queue of the store.
@@ -79,7 +79,7 @@ func (a *acquisition) next() queue.Step {
 }
 
 // markWaiting records when the call began to wait.
-func (a *acquisition) markWaiting(busy Grant) {
+func (a *acquisition) markWaiting(busy driver.Answer) {
 	if !a.hasWaited() {
 		a.waitFrom = a.guard.clock.Now()
 		a.last = lastAnswer{busy.State, busy.Left, busy.Label}
@@ -154,7 +154,7 @@ func (a *acquisition) take() (*holder, error) {
 	a.handedOff = true
 	a.previous = queue.Previous{Label: h.previous, Ends: clock.Never}
 	a.claim.Owner = h.owner
-	a.last = lastAnswer{State: Granted}
+	a.last = lastAnswer{State: driver.Granted}
 	return h, nil
 }
 

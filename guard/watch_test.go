@@ -41,7 +41,7 @@ func (s *watchedStore) Subscribe(key, _ string, notify func(time.Duration)) (sto
 	}
 }
 
-func (s *watchedStore) Release(ctx context.Context, c guard.Claim, after guard.After) (bool, error) {
+func (s *watchedStore) Release(ctx context.Context, c driver.Claim, after driver.After) (bool, error) {
 	held, err := s.Locker.Release(ctx, c, after)
 	s.mu.Lock()
 	defer s.mu.Unlock()

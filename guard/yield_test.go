@@ -22,15 +22,15 @@ type rounds struct {
 	store  *notifyingStore
 	g      *guard.Guard
 	wake   func()
-	holder guard.Claim // of the other process that holds the key
-	n      int         // how many other processes have held it
+	holder driver.Claim // of the other process that holds the key
+	n      int          // how many other processes have held it
 }
 
 // newRounds returns a Guard with one waiter, for a key that another process holds. The store
 // answers after one round trip, but the first request takes much longer.
 func newRounds(t *testing.T) (*rounds, *callers) {
 	r := &rounds{t: t, store: &notifyingStore{testStore: newTestStore(), wakes: make(chan func(), 10)}}
-	r.store.OnAcquire = func(ctx context.Context, n int, c guard.Claim) (guard.Grant, error) {
+	r.store.OnAcquire = func(ctx context.Context, n int, c driver.Claim) (driver.Answer, error) {
 		if n == 1 {
 			time.Sleep(50 * trip) // the client connects first
 		}
@@ -38,7 +38,7 @@ func newRounds(t *testing.T) (*rounds, *callers) {
 		defer time.Sleep(trip / 2)
 		return r.store.memory.TryAcquire(ctx, c)
 	}
-	r.store.OnRelease = func(ctx context.Context, _ int, c guard.Claim, after guard.After) (bool, error) {
+	r.store.OnRelease = func(ctx context.Context, _ int, c driver.Claim, after driver.After) (bool, error) {
 		defer time.Sleep(trip)
 		return r.store.memory.Release(ctx, c, after)
 	}
@@ -59,16 +59,16 @@ func newRounds(t *testing.T) (*rounds, *callers) {
 func (r *rounds) acquireElsewhere() {
 	r.n++
 	id := fmt.Sprint("other ", r.n)
-	r.holder = guard.Claim{Key: "k", ID: id, Owner: id, TTL: time.Minute}
+	r.holder = driver.Claim{Key: "k", ID: id, Owner: id, TTL: time.Minute}
 	grant, err := r.store.memory.TryAcquire(r.t.Context(), r.holder)
 	require.NoError(r.t, err)
-	require.Equal(r.t, guard.Granted, grant.State)
+	require.Equal(r.t, driver.Granted, grant.State)
 }
 
 // delay releases the key and returns how long after that the Guard asked for it. If taken is set,
 // another process acquires the key first.
 func (r *rounds) delay(taken bool) time.Duration {
-	r.store.release(r.t, r.holder, guard.After{})
+	r.store.release(r.t, r.holder, driver.After{})
 	released := time.Now()
 	if taken {
 		r.acquireElsewhere()

@@ -112,7 +112,7 @@ func TestBreak_explainsNoOtherLoss(t *testing.T) {
 		require.NoError(t, err)
 		forgotten, err := s.here.Acquire(ctx, "report")
 		require.NoError(t, err)
-		held, err := s.store.Release(ctx, forgotten.Claims()[0], guard.After{})
+		held, err := s.store.Release(ctx, forgotten.Claims()[0], driver.After{})
 		require.NoError(t, err)
 		require.True(t, held)
 

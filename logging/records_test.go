@@ -42,13 +42,13 @@ func TestRecords_tellsOfAStoreThatIsAwayLessAndLessOften(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, guard.WithName("report"))
 		away := true
-		s.store.OnAcquire = func(ctx context.Context, n int, c guard.Claim) (guard.Grant, error) {
+		s.store.OnAcquire = func(ctx context.Context, n int, c driver.Claim) (driver.Answer, error) {
 			if away {
-				return guard.Grant{}, guardtest.Fail(driver.KindAuth)
+				return driver.Answer{}, guardtest.Fail(driver.KindAuth)
 			}
 			return s.inner.TryAcquire(ctx, c)
 		}
-		s.store.OnRelease = func(context.Context, int, guard.Claim, guard.After) (bool, error) {
+		s.store.OnRelease = func(context.Context, int, driver.Claim, driver.After) (bool, error) {
 			return false, guardtest.Fail(driver.KindAuth)
 		}
 		for range 1000 {
@@ -70,7 +70,7 @@ func TestRecords_tellsOfRenewalsThatFailLessAndLessOften(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, guard.WithName("report"))
 		tries := 0
-		s.store.OnRenew = func(context.Context, int, guard.Claim) (bool, error) {
+		s.store.OnRenew = func(context.Context, int, driver.Claim) (bool, error) {
 			tries++
 			return false, guardtest.Fail(driver.KindConnection)
 		}

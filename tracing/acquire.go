@@ -6,6 +6,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/internal/signals"
 )
 
@@ -105,7 +106,7 @@ func (t *telemetry) endAcquire(span trace.Span, e *guard.Event, out signals.Outc
 			attrs = append(attrs, keyHandedOff.Bool(true))
 		}
 		t.link(span, e.Previous, linkPrevious)
-	case e.State == guard.Done:
+	case e.State == driver.Done:
 		how = linkFinished
 		fallthrough
 	default:

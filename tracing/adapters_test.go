@@ -82,15 +82,15 @@ func TestGolden_adapters(t *testing.T) {
 				<-over
 			},
 			"loss": func(t *testing.T, s *site) {
-				s.store.OnRenew = func(context.Context, int, guard.Claim) (bool, error) { return false, nil }
+				s.store.OnRenew = func(context.Context, int, driver.Claim) (bool, error) { return false, nil }
 				via(t, s, s.one, "first", func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() })
 			},
 			"panic": func(t *testing.T, s *site) {
 				require.Panics(t, func() { via(t, s, s.one, "first", func(context.Context) error { panic("secret") }) })
 			},
 			"store-failure": func(t *testing.T, s *site) {
-				s.store.OnAcquire = func(context.Context, int, guard.Claim) (guard.Grant, error) {
-					return guard.Grant{}, guardtest.Fail(driver.KindAuth)
+				s.store.OnAcquire = func(context.Context, int, driver.Claim) (driver.Answer, error) {
+					return driver.Answer{}, guardtest.Fail(driver.KindAuth)
 				}
 				via(t, s, s.one, "first", nothing)
 				time.Sleep(time.Minute)
@@ -176,8 +176,8 @@ func TestGolden_cron(t *testing.T) {
 	})
 	t.Run("store-failure", func(t *testing.T) {
 		inNamelessSite(t, "cron-store-failure", func(t *testing.T, s *site) {
-			s.store.OnAcquire = func(context.Context, int, guard.Claim) (guard.Grant, error) {
-				return guard.Grant{}, guardtest.Fail(driver.KindAuth)
+			s.store.OnAcquire = func(context.Context, int, driver.Claim) (driver.Answer, error) {
+				return driver.Answer{}, guardtest.Fail(driver.KindAuth)
 			}
 			c := &crontab{site: s}
 			c.one = c.start(t, s.one, nothing, nil)

@@ -24,19 +24,19 @@ func TestMetrics_areWhatTheFaultReportTakesThemFor(t *testing.T) {
 		report := faultmetrics.New()
 		s := newSite(t, newTelescope(t), guard.WithName("report"), guard.WithHook(report.Hook))
 		fails := func(kind driver.StoreErrorKind) { // once, for each call
-			s.store.OnAcquire = func(ctx context.Context, n int, c guard.Claim) (guard.Grant, error) {
+			s.store.OnAcquire = func(ctx context.Context, n int, c driver.Claim) (driver.Answer, error) {
 				if n == 1 {
-					return guard.Grant{}, guardtest.Fail(kind)
+					return driver.Answer{}, guardtest.Fail(kind)
 				}
 				return s.inner.TryAcquire(ctx, c)
 			}
-			s.store.OnRenew = func(ctx context.Context, n int, c guard.Claim) (bool, error) {
+			s.store.OnRenew = func(ctx context.Context, n int, c driver.Claim) (bool, error) {
 				if n == 1 {
 					return false, guardtest.Fail(kind)
 				}
 				return s.inner.Renew(ctx, c)
 			}
-			s.store.OnRelease = func(ctx context.Context, n int, c guard.Claim, after guard.After) (bool, error) {
+			s.store.OnRelease = func(ctx context.Context, n int, c driver.Claim, after driver.After) (bool, error) {
 				if n == 1 {
 					return false, guardtest.Fail(kind)
 				}
@@ -45,7 +45,7 @@ func TestMetrics_areWhatTheFaultReportTakesThemFor(t *testing.T) {
 		}
 		fails(driver.KindConnection)
 		require.NoError(t, s.one.Do(t.Context(), "k", sleeps(8*time.Second)))
-		s.store.OnRenew = func(context.Context, int, guard.Claim) (bool, error) { return false, nil }
+		s.store.OnRenew = func(context.Context, int, driver.Claim) (bool, error) { return false, nil }
 		require.ErrorIs(t, s.one.Do(t.Context(), "k", func(ctx context.Context) error { <-ctx.Done(); return nil }), guard.ErrLost)
 		require.ErrorIs(t, s.one.Do(t.Context(), "expires", func(ctx context.Context) error { <-ctx.Done(); return nil }, guard.WithoutRenewal()), guard.ErrLost)
 		for _, hook := range []guard.Hook{s.hook, report.Hook} {

@@ -171,7 +171,7 @@ func TestGolden_aTakeoverFromAHolderThatHasDied(t *testing.T) {
 	inSite(t, "takeover", func(t *testing.T, s *site) {
 		lease, err := s.one.Acquire(t.Context(), "k", guard.WithoutRenewal())
 		require.NoError(t, err)
-		s.store.OnRelease = func(ctx context.Context, n int, c guard.Claim, after guard.After) (bool, error) {
+		s.store.OnRelease = func(ctx context.Context, n int, c driver.Claim, after driver.After) (bool, error) {
 			return s.inner.Release(ctx, c, after)
 		}
 		s.in(t.Context(), "second", func(ctx context.Context) {
@@ -201,7 +201,7 @@ func TestGolden_done(t *testing.T) {
 
 func TestGolden_aLossBecauseTheStoreIsAway(t *testing.T) {
 	inSite(t, "loss-expired", func(t *testing.T, s *site) {
-		s.store.OnRenew = func(context.Context, int, guard.Claim) (bool, error) {
+		s.store.OnRenew = func(context.Context, int, driver.Claim) (bool, error) {
 			return false, guardtest.Fail(driver.KindConnection)
 		}
 		require.ErrorIs(t, s.one.Do(t.Context(), "k", func(ctx context.Context) error { <-ctx.Done(); return nil }), guard.ErrLost)
@@ -210,14 +210,14 @@ func TestGolden_aLossBecauseTheStoreIsAway(t *testing.T) {
 
 func TestGolden_aLossToSomebodyElse(t *testing.T) {
 	inSite(t, "loss-not-held", func(t *testing.T, s *site) {
-		s.store.OnRenew = func(context.Context, int, guard.Claim) (bool, error) { return false, nil }
+		s.store.OnRenew = func(context.Context, int, driver.Claim) (bool, error) { return false, nil }
 		require.ErrorIs(t, s.one.Do(t.Context(), "k", func(ctx context.Context) error { <-ctx.Done(); return nil }), guard.ErrLost)
 	})
 }
 
 func TestGolden_aLossToAnOperator(t *testing.T) {
 	inSite(t, "loss-broken", func(t *testing.T, s *site) {
-		s.store.OnRenew = func(ctx context.Context, _ int, c guard.Claim) (bool, error) {
+		s.store.OnRenew = func(ctx context.Context, _ int, c driver.Claim) (bool, error) {
 			return false, s.one.Adapter().RecordBreak(ctx, c.ID, "broken by alice: it hangs")
 		}
 		require.ErrorContains(t, s.one.Do(t.Context(), "k", func(ctx context.Context) error { <-ctx.Done(); return nil }), "broken by alice")
@@ -238,8 +238,8 @@ func TestGolden_aPanic(t *testing.T) {
 
 func TestGolden_aStoreThatCannotBeAsked(t *testing.T) {
 	inSite(t, "store-failure", func(t *testing.T, s *site) {
-		s.store.OnAcquire = func(context.Context, int, guard.Claim) (guard.Grant, error) {
-			return guard.Grant{}, guardtest.Fail(driver.KindAuth)
+		s.store.OnAcquire = func(context.Context, int, driver.Claim) (driver.Answer, error) {
+			return driver.Answer{}, guardtest.Fail(driver.KindAuth)
 		}
 		require.ErrorIs(t, s.one.Do(t.Context(), "k", nothing), guard.ErrStore)
 		time.Sleep(time.Minute)
@@ -251,7 +251,7 @@ func TestGolden_aStoreThatCannotBeAsked(t *testing.T) {
 func TestGolden_aReleaseThatFails(t *testing.T) {
 	inSite(t, "release-failure", func(t *testing.T, s *site) {
 		start := time.Now()
-		s.store.OnRelease = func(ctx context.Context, n int, c guard.Claim, after guard.After) (bool, error) {
+		s.store.OnRelease = func(ctx context.Context, n int, c driver.Claim, after driver.After) (bool, error) {
 			if time.Since(start) < 10*time.Second {
 				return false, guardtest.Fail(driver.KindTimeout)
 			}

@@ -8,6 +8,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
 // An election is what metrics show of the guard.Candidates of a name in this process.
@@ -54,7 +55,7 @@ func (x *election) campaign(ctx context.Context) context.Context {
 // follows notes that another candidate leads: e has the store's answer.
 func (x *election) follows(ctx context.Context, e *guard.Event) {
 	c, ok := ctx.Value(campaignKey{}).(*campaign)
-	if !ok || e.Err != nil || e.State != guard.Busy {
+	if !ok || e.Err != nil || e.State != driver.Busy {
 		return
 	}
 	left := e.Left

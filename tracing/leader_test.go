@@ -45,13 +45,13 @@ func TestLeader_metrics(t *testing.T) {
 		for i := range 2 {
 			seen[i] = newTelescope(t)
 			line := &guardtest.Scripted{Inner: store}
-			line.OnAcquire = func(context.Context, int, guard.Claim) (guard.Grant, error) {
+			line.OnAcquire = func(context.Context, int, driver.Claim) (driver.Answer, error) {
 				if away[i].Load() {
-					return guard.Grant{}, guardtest.Fail(driver.KindConnection)
+					return driver.Answer{}, guardtest.Fail(driver.KindConnection)
 				}
-				return guard.Grant{}, guardtest.ErrUnscripted
+				return driver.Answer{}, guardtest.ErrUnscripted
 			}
-			line.OnRenew = func(context.Context, int, guard.Claim) (bool, error) {
+			line.OnRenew = func(context.Context, int, driver.Claim) (bool, error) {
 				if away[i].Load() {
 					return false, guardtest.Fail(driver.KindConnection)
 				}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/seed-1795987d/onerun/backend/memory"
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/tracing"
 )
 
@@ -27,7 +28,7 @@ func linksOf(t *testing.T, label string, opts ...tracing.Option) (links []sdktra
 	t.Helper()
 	s := newTelescope(t, opts...)
 	store := memory.New()
-	_, err := store.TryAcquire(t.Context(), guard.Claim{Key: "k", ID: "other", Owner: "other", TTL: time.Minute, Label: label})
+	_, err := store.TryAcquire(t.Context(), driver.Claim{Key: "k", ID: "other", Owner: "other", TTL: time.Minute, Label: label})
 	require.NoError(t, err)
 	g, err := guard.New(store, guard.WithHook(s.hook))
 	require.NoError(t, err)

@@ -31,8 +31,8 @@ import (
 // everything plays what makes each instrument measure something.
 func everything(t *testing.T, s *site) {
 	t.Helper()
-	nobody := func(context.Context, int, guard.Claim) (guard.Grant, error) {
-		return guard.Grant{}, guardtest.Fail(driver.KindAuth)
+	nobody := func(context.Context, int, driver.Claim) (driver.Answer, error) {
+		return driver.Answer{}, guardtest.Fail(driver.KindAuth)
 	}
 	require.NoError(t, s.one.Do(t.Context(), "k", sleeps(8*time.Second)))
 	go func() { _ = s.one.Do(t.Context(), "k", sleeps(3*time.Second)) }()

@@ -66,26 +66,26 @@ func leaks(t *testing.T, key, owner string, redact func(string) string) string {
 	_ = g.Do(ctx, key+"/3", func(ctx context.Context) error { // broken
 		lease, _ := guard.FromContext(ctx)
 		require.NoError(t, g.Adapter().RecordBreak(ctx, lease.ID(), "broken: "+key+"/3 hangs"))
-		_, err := inner.Release(ctx, lease.Claims()[0], guard.After{})
+		_, err := inner.Release(ctx, lease.Claims()[0], driver.After{})
 		return err
 	})
 	g.Adapter().Report(ctx, guard.Outcome{Key: key, Owner: owner, Label: "who has " + key, Adapter: "cron", Result: "elsewhere", Skipped: "done", Err: errors.New(key)})
 
 	renewing := key + "/2"
-	store.OnRenew = func(_ context.Context, n int, _ guard.Claim) (bool, error) {
+	store.OnRenew = func(_ context.Context, n int, _ driver.Claim) (bool, error) {
 		return false, fails(driver.OpRenew, driver.KindTimeout)
 	}
 	_ = g.Do(ctx, renewing, func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() })
 	start := time.Now()
-	store.OnRelease = func(ctx context.Context, n int, c guard.Claim, after guard.After) (bool, error) {
+	store.OnRelease = func(ctx context.Context, n int, c driver.Claim, after driver.After) (bool, error) {
 		if time.Since(start) < 10*time.Second {
 			return false, fails(driver.OpRelease, driver.KindConnection)
 		}
 		return inner.Release(ctx, c, after)
 	}
 	_ = g.Do(ctx, renewing, nothing, guard.WithOnce(time.Hour))
-	store.OnAcquire = func(context.Context, int, guard.Claim) (guard.Grant, error) {
-		return guard.Grant{}, fails(driver.OpAcquire, "made up "+driver.StoreErrorKind(key))
+	store.OnAcquire = func(context.Context, int, driver.Claim) (driver.Answer, error) {
+		return driver.Answer{}, fails(driver.OpAcquire, "made up "+driver.StoreErrorKind(key))
 	}
 	_ = g.Do(ctx, key, nothing)
 	_ = g.Do(ctx, key, func(context.Context) error { return nil }, guard.WithWait(time.Second))

@@ -11,9 +11,9 @@ import (
 var errGone = errors.New("the lease was lost before its fence was raised")
 
 // TryAcquire implements driver.Locker.
-func (l *Locker) TryAcquire(ctx context.Context, c driver.Claim) (driver.Grant, error) {
+func (l *Locker) TryAcquire(ctx context.Context, c driver.Claim) (driver.Answer, error) {
 	if err := ctx.Err(); err != nil {
-		return driver.Grant{}, driver.NewStoreError("both", driver.OpAcquire, c.Key, err)
+		return driver.Answer{}, driver.NewStoreError("both", driver.OpAcquire, c.Key, err)
 	}
 	c = onSide(c)
 	ask, refused, by := l.gates.ask(c.Key), false, old
@@ -25,15 +25,15 @@ func (l *Locker) TryAcquire(ctx context.Context, c driver.Claim) (driver.Grant, 
 
 // onSide returns the claim as it is made on each side: alone, and in no queue.
 func onSide(c driver.Claim) driver.Claim {
-	c.Queue, c.Among, c.Waits = driver.Unqueued, 0, false
+	c.Queue, c.MaxHolders, c.Waits = driver.Unqueued, 0, false
 	return c
 }
 
 // acquire asks the old side, and then the next one. by is the side that has refused the claim.
-func (l *Locker) acquire(ctx context.Context, c driver.Claim) (grant driver.Grant, by int, err error) {
+func (l *Locker) acquire(ctx context.Context, c driver.Claim) (grant driver.Answer, by int, err error) {
 	first, err := l.sides[old].TryAcquire(ctx, c)
 	if err != nil {
-		return driver.Grant{}, old, l.sides[old].error(driver.OpAcquire, c.Key, err)
+		return driver.Answer{}, old, l.sides[old].error(driver.OpAcquire, c.Key, err)
 	}
 	if first.State != driver.Granted {
 		return first, old, nil
@@ -49,7 +49,7 @@ func (l *Locker) acquire(ctx context.Context, c driver.Claim) (grant driver.Gran
 		kept := l.releaseSide(ctx, c, old)
 		failed := l.sides[next].error(driver.OpAcquire, c.Key, err)
 		failed.Revoked = failed.Revoked && kept == nil // else the Guard cleans up
-		return driver.Grant{}, next, failed
+		return driver.Answer{}, next, failed
 	}
 	if second.State != driver.Granted {
 		return second, next, l.releaseSide(ctx, c, old)
@@ -65,8 +65,8 @@ func (l *Locker) acquire(ctx context.Context, c driver.Claim) (grant driver.Gran
 // level returns the grant of a claim that both sides have granted. It raises the lower fence, so
 // that neither side ever grants the fence of the lease, or one that is reserved above it, to
 // another claim.
-func (l *Locker) level(ctx context.Context, c driver.Claim, first, second driver.Grant) (driver.Grant, error) {
-	grant := driver.Grant{
+func (l *Locker) level(ctx context.Context, c driver.Claim, first, second driver.Answer) (driver.Answer, error) {
+	grant := driver.Answer{
 		State: driver.Granted, Held: first.Held && second.Held,
 		Fence: first.Fence, Reserved: min(first.Reserved, second.Reserved),
 	}
@@ -85,7 +85,7 @@ func (l *Locker) level(ctx context.Context, c driver.Claim, first, second driver
 		err = &driver.StoreError{Backend: "both", Op: driver.OpAcquire, Key: c.Key, Kind: driver.KindTimeout, Err: errGone}
 	}
 	if err != nil {
-		return driver.Grant{}, l.sides[lower].error(driver.OpAcquire, c.Key, err)
+		return driver.Answer{}, l.sides[lower].error(driver.OpAcquire, c.Key, err)
 	}
 	return grant, nil
 }

@@ -24,9 +24,9 @@ import (
 	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 )
 
-func claim(key string) guard.Claim {
+func claim(key string) driver.Claim {
 	id := rand.Text()
-	return guard.Claim{Key: key, ID: id, Owner: id, TTL: time.Minute}
+	return driver.Claim{Key: key, ID: id, Owner: id, TTL: time.Minute}
 }
 
 // A pair is a Locker on two stores in memory, whose calls a test can change.
@@ -41,11 +41,11 @@ func newPair() pair {
 	return p
 }
 
-func (p pair) mustAcquire(t *testing.T, l guard.Locker, c guard.Claim) guard.Grant {
+func (p pair) mustAcquire(t *testing.T, l guard.Locker, c driver.Claim) driver.Answer {
 	t.Helper()
 	g, err := l.TryAcquire(t.Context(), c)
 	require.NoError(t, err)
-	require.Equal(t, guard.Granted, g.State)
+	require.Equal(t, driver.Granted, g.State)
 	return g
 }
 
@@ -55,11 +55,11 @@ func isFree(t *testing.T, side guard.Locker) bool {
 	c := claim("k")
 	g, err := side.TryAcquire(t.Context(), c)
 	require.NoError(t, err)
-	if g.State == guard.Granted {
-		_, err = side.Release(t.Context(), c, guard.After{})
+	if g.State == driver.Granted {
+		_, err = side.Release(t.Context(), c, driver.After{})
 		require.NoError(t, err)
 	}
-	return g.State == guard.Granted
+	return g.State == driver.Granted
 }
 
 var errDown = errors.New("down")
@@ -67,10 +67,10 @@ var errDown = errors.New("down")
 func TestTryAcquire_givesTheFirstBackIfTheSecondDoesNotGrant(t *testing.T) {
 	t.Run("busy", func(t *testing.T) {
 		p := newPair()
-		p.mustAcquire(t, p.next.Inner, guard.Claim{Key: "k", ID: "theirs", Owner: "o", TTL: time.Minute, Label: "of next"})
+		p.mustAcquire(t, p.next.Inner, driver.Claim{Key: "k", ID: "theirs", Owner: "o", TTL: time.Minute, Label: "of next"})
 		g, err := p.TryAcquire(t.Context(), claim("k"))
 		require.NoError(t, err)
-		require.Equal(t, guard.Busy, g.State)
+		require.Equal(t, driver.Busy, g.State)
 		require.Equal(t, "of next", g.Label)
 		require.True(t, isFree(t, p.old.Inner))
 	})
@@ -78,18 +78,18 @@ func TestTryAcquire_givesTheFirstBackIfTheSecondDoesNotGrant(t *testing.T) {
 		p := newPair()
 		c := claim("k")
 		p.mustAcquire(t, p.next.Inner, c)
-		_, err := p.next.Inner.Release(t.Context(), c, guard.After{Keep: time.Hour, Done: true, Record: []byte("r")})
+		_, err := p.next.Inner.Release(t.Context(), c, driver.After{Keep: time.Hour, Done: true, Record: []byte("r")})
 		require.NoError(t, err)
 		g, err := p.TryAcquire(t.Context(), claim("k"))
 		require.NoError(t, err)
-		require.Equal(t, guard.Done, g.State)
+		require.Equal(t, driver.Done, g.State)
 		require.Equal(t, "r", string(g.Record))
 		require.True(t, isFree(t, p.old.Inner))
 	})
 	t.Run("no answer", func(t *testing.T) {
 		p := newPair()
-		p.next.OnAcquire = func(context.Context, int, guard.Claim) (guard.Grant, error) {
-			return guard.Grant{}, &driver.StoreError{Kind: driver.KindReadOnly, Err: errDown}
+		p.next.OnAcquire = func(context.Context, int, driver.Claim) (driver.Answer, error) {
+			return driver.Answer{}, &driver.StoreError{Kind: driver.KindReadOnly, Err: errDown}
 		}
 		_, err := p.TryAcquire(t.Context(), claim("k"))
 		var refused *guard.StoreError
@@ -102,8 +102,8 @@ func TestTryAcquire_givesTheFirstBackIfTheSecondDoesNotGrant(t *testing.T) {
 	})
 	t.Run("no answer, and a quorum that revokes", func(t *testing.T) {
 		p := newPair()
-		p.next.OnAcquire = func(context.Context, int, guard.Claim) (guard.Grant, error) {
-			return guard.Grant{}, &driver.StoreError{Kind: driver.KindQuorum, Revoked: true, Err: errDown}
+		p.next.OnAcquire = func(context.Context, int, driver.Claim) (driver.Answer, error) {
+			return driver.Answer{}, &driver.StoreError{Kind: driver.KindQuorum, Revoked: true, Err: errDown}
 		}
 		revoked := func() bool {
 			_, err := p.TryAcquire(t.Context(), claim("k"))
@@ -113,7 +113,7 @@ func TestTryAcquire_givesTheFirstBackIfTheSecondDoesNotGrant(t *testing.T) {
 		}
 		require.True(t, revoked())
 		require.True(t, isFree(t, p.old.Inner))
-		p.old.OnRelease = func(context.Context, int, guard.Claim, guard.After) (bool, error) { return false, errDown }
+		p.old.OnRelease = func(context.Context, int, driver.Claim, driver.After) (bool, error) { return false, errDown }
 		require.False(t, revoked(), "the old side may still hold it")
 	})
 	t.Run("the lower fence is not raised", func(t *testing.T) {
@@ -124,10 +124,10 @@ func TestTryAcquire_givesTheFirstBackIfTheSecondDoesNotGrant(t *testing.T) {
 				side, high = p.next, p.old
 			}
 			ahead(t, high.Inner)
-			side.OnRenew = func(context.Context, int, guard.Claim) (bool, error) { return false, errDown }
+			side.OnRenew = func(context.Context, int, driver.Claim) (bool, error) { return false, errDown }
 			_, err := p.TryAcquire(t.Context(), claim("k"))
 			require.ErrorIs(t, err, errDown)
-			side.OnRenew = func(context.Context, int, guard.Claim) (bool, error) { return false, nil }
+			side.OnRenew = func(context.Context, int, driver.Claim) (bool, error) { return false, nil }
 			_, err = p.TryAcquire(t.Context(), claim("k"))
 			require.ErrorIs(t, err, guard.ErrStore)
 			require.True(t, isFree(t, p.old.Inner))
@@ -137,7 +137,7 @@ func TestTryAcquire_givesTheFirstBackIfTheSecondDoesNotGrant(t *testing.T) {
 	t.Run("and cannot be released", func(t *testing.T) {
 		p := newPair()
 		p.mustAcquire(t, p.next.Inner, claim("k"))
-		p.old.OnRelease = func(context.Context, int, guard.Claim, guard.After) (bool, error) { return false, errDown }
+		p.old.OnRelease = func(context.Context, int, driver.Claim, driver.After) (bool, error) { return false, errDown }
 		_, err := p.TryAcquire(t.Context(), claim("k"))
 		require.ErrorIs(t, err, errDown, "Busy would say that the claim is over")
 	})
@@ -153,7 +153,7 @@ func ahead(t *testing.T, l guard.Locker) {
 	held, err := l.Renew(t.Context(), c)
 	require.NoError(t, err)
 	require.True(t, held)
-	_, err = l.Release(t.Context(), c, guard.After{})
+	_, err = l.Release(t.Context(), c, driver.After{})
 	require.NoError(t, err)
 }
 
@@ -198,7 +198,7 @@ func TestFences_growAcrossTheStages(t *testing.T) {
 								require.True(t, held)
 								last = c.Fence + uint64(c.Reserve)
 							}
-							held, err := l.Release(t.Context(), c, guard.After{})
+							held, err := l.Release(t.Context(), c, driver.After{})
 							require.NoError(t, err)
 							require.True(t, held)
 							// of virtual time: the clocks go on by a random amount
@@ -220,7 +220,7 @@ func TestTryAcquire_takesTwoCallsIfTheClocksAgree(t *testing.T) {
 		c := claim("k")
 		c.Reserve = 100
 		p.mustAcquire(t, p, c)
-		held, err := p.Release(t.Context(), c, guard.After{})
+		held, err := p.Release(t.Context(), c, driver.After{})
 		require.NoError(t, err)
 		require.True(t, held)
 		// Fences that are reserved are ahead of the clock.
@@ -245,17 +245,17 @@ func TestRenew_isLostIfEitherSideHasLost(t *testing.T) {
 		if lost == "next" {
 			side, other = p.next, p.old
 		}
-		other.OnRenew = func(context.Context, int, guard.Claim) (bool, error) { return false, errDown }
+		other.OnRenew = func(context.Context, int, driver.Claim) (bool, error) { return false, errDown }
 		held, err := p.Renew(t.Context(), c)
 		require.ErrorIs(t, err, errDown)
 		require.False(t, held)
 
-		_, err = side.Inner.Release(t.Context(), c, guard.After{})
+		_, err = side.Inner.Release(t.Context(), c, driver.After{})
 		require.NoError(t, err)
 		held, err = p.Renew(t.Context(), c)
 		require.NoError(t, err, "it is lost, whatever the other side answers")
 		require.False(t, held)
-		held, err = p.Release(t.Context(), c, guard.After{})
+		held, err = p.Release(t.Context(), c, driver.After{})
 		require.NoError(t, err)
 		require.False(t, held)
 		require.True(t, isFree(t, other.Inner))
@@ -267,17 +267,17 @@ func TestRelease_asksTheOldSideThoughTheNextOneDoesNotAnswer(t *testing.T) {
 		p := newPair()
 		c := claim("k")
 		p.mustAcquire(t, p, c)
-		p.next.OnRelease = func(ctx context.Context, _ int, _ guard.Claim, _ guard.After) (bool, error) {
+		p.next.OnRelease = func(ctx context.Context, _ int, _ driver.Claim, _ driver.After) (bool, error) {
 			<-ctx.Done()
 			return false, ctx.Err()
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		_, err := p.Release(ctx, c, guard.After{})
+		_, err := p.Release(ctx, c, driver.After{})
 		require.ErrorIs(t, err, guard.ErrStore)
 		require.True(t, isFree(t, p.old.Inner))
 		p.next.OnRelease = nil
-		_, err = p.Release(t.Context(), c, guard.After{})
+		_, err = p.Release(t.Context(), c, driver.After{})
 		require.NoError(t, err)
 		require.True(t, isFree(t, p))
 	})
@@ -296,7 +296,7 @@ func TestGuard_releasesAgainAfterAnErrorOfOneSide(t *testing.T) {
 				if failing == "next" {
 					side = p.next
 				}
-				side.OnRelease = func(ctx context.Context, n int, c guard.Claim, a guard.After) (bool, error) {
+				side.OnRelease = func(ctx context.Context, n int, c driver.Claim, a driver.After) (bool, error) {
 					if n == 1 {
 						return false, errDown
 					}
@@ -387,15 +387,15 @@ type counting struct {
 	*guardtest.Scripted
 }
 
-func (c *counting) TryAcquire(ctx context.Context, claim guard.Claim) (guard.Grant, error) {
+func (c *counting) TryAcquire(ctx context.Context, claim driver.Claim) (driver.Answer, error) {
 	return c.Scripted.TryAcquire(ctx, claim)
 }
 
-func (c *counting) Renew(ctx context.Context, claim guard.Claim) (bool, error) {
+func (c *counting) Renew(ctx context.Context, claim driver.Claim) (bool, error) {
 	return c.Scripted.Renew(ctx, claim)
 }
 
-func (c *counting) Release(ctx context.Context, claim guard.Claim, after guard.After) (bool, error) {
+func (c *counting) Release(ctx context.Context, claim driver.Claim, after driver.After) (bool, error) {
 	return c.Scripted.Release(ctx, claim, after)
 }
 
@@ -428,7 +428,7 @@ func TestSubscribe_wakesForTheSideThatHasRefused(t *testing.T) {
 		t.Helper()
 		g, err := l.TryAcquire(t.Context(), claim("k"))
 		require.NoError(t, err)
-		require.Equal(t, guard.Busy, g.State)
+		require.Equal(t, driver.Busy, g.State)
 	}
 	wakes(0, old.notify, old.notify) // a release on the other side would go unnoticed
 	wakes(1, next.notify)
@@ -437,20 +437,20 @@ func TestSubscribe_wakesForTheSideThatHasRefused(t *testing.T) {
 	onNext := claim("k")
 	_, err := next.Inner.TryAcquire(t.Context(), onNext)
 	require.NoError(t, err)
-	old.OnRelease = func(ctx context.Context, _ int, c guard.Claim, after guard.After) (bool, error) {
+	old.OnRelease = func(ctx context.Context, _ int, c driver.Claim, after driver.After) (bool, error) {
 		defer old.notify() // while the claim has no answer yet
 		return old.Inner.Release(ctx, c, after)
 	}
 	wakes(0, refused)
 	wakes(0, old.notify)
 	wakes(1, next.notify)
-	next.OnAcquire = func(ctx context.Context, _ int, c guard.Claim) (guard.Grant, error) {
+	next.OnAcquire = func(ctx context.Context, _ int, c driver.Claim) (driver.Answer, error) {
 		defer next.notify() // the key is free by the time that the answer is there
 		return next.Inner.TryAcquire(ctx, c)
 	}
 	wakes(1, refused)
 
-	_, err = next.Inner.Release(t.Context(), onNext, guard.After{})
+	_, err = next.Inner.Release(t.Context(), onNext, driver.After{})
 	require.NoError(t, err)
 	_, err = old.Inner.TryAcquire(t.Context(), claim("k"))
 	require.NoError(t, err)

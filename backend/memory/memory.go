@@ -60,9 +60,9 @@ func (l *Locker) Describe() driver.Description {
 }
 
 // TryAcquire implements driver.Locker.
-func (l *Locker) TryAcquire(ctx context.Context, c driver.Claim) (driver.Grant, error) {
+func (l *Locker) TryAcquire(ctx context.Context, c driver.Claim) (driver.Answer, error) {
 	if err := ctx.Err(); err != nil {
-		return driver.Grant{}, driver.NewStoreError("memory", driver.OpAcquire, c.Key, err)
+		return driver.Answer{}, driver.NewStoreError("memory", driver.OpAcquire, c.Key, err)
 	}
 	l.mu.Lock()
 	defer l.unlock()
@@ -74,7 +74,7 @@ func (l *Locker) TryAcquire(ctx context.Context, c driver.Claim) (driver.Grant, 
 }
 
 // acquire is TryAcquire of a claim that ignores the queue. The caller holds l.mu.
-func (l *Locker) acquire(c driver.Claim, now time.Time) driver.Grant {
+func (l *Locker) acquire(c driver.Claim, now time.Time) driver.Answer {
 	e := l.entry(c.Key, now)
 	if e == nil {
 		e = &entry{key: c.Key, ends: now.Add(c.TTL)}
@@ -85,10 +85,10 @@ func (l *Locker) acquire(c driver.Claim, now time.Time) driver.Grant {
 	h := e.Find(c.ID)
 	switch {
 	case e.done:
-		return driver.Grant{State: driver.Done, Left: e.ends.Sub(now), Record: bytes.Clone(e.record), Label: e.Holders[0].Label}
+		return driver.Answer{State: driver.Done, Left: e.ends.Sub(now), Record: bytes.Clone(e.record), Label: e.Holders[0].Label}
 	case h != nil && !h.Released:
 		l.extend(e, h, now.Add(c.TTL))
-		return driver.Grant{State: driver.Granted, Fence: h.Fence, Seat: h.Seat, Held: true}
+		return driver.Answer{State: driver.Granted, Fence: h.Fence, Seat: h.Seat, Held: true}
 	case h != nil || !e.Admits(c):
 		grant := e.Refuse(c, now)
 		l.plan(e)
@@ -157,7 +157,7 @@ func (l *Locker) release(c driver.Claim, after driver.After, now time.Time) bool
 		return true
 	}
 	h.Released = true
-	if after.Done && h.Among == 1 {
+	if after.Done && h.MaxHolders == 1 {
 		e.done, e.record, h.Label = true, bytes.Clone(after.Record), c.Label
 		e.Wanted = holders.Wanted{} // a claim that waits learns that the key is done
 	}
@@ -178,7 +178,7 @@ func (l *Locker) sweep() time.Time {
 // nextFence returns the grant of a free key, with its fence and the fences that it reserves. A
 // Locker never loses its counter, so its first fence is the clock. A program that starts again
 // after 65 ms or more therefore has larger fences than before.
-func (l *Locker) nextFence(c driver.Claim) (grant driver.Grant) {
+func (l *Locker) nextFence(c driver.Claim) (grant driver.Answer) {
 	grant, l.counter = holders.Fence(c, l.counter, l.counter != 0, holders.Clock(l.now()))
 	return grant
 }

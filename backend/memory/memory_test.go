@@ -24,11 +24,11 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func store(testing.TB) guard.Locker { return memory.New() }
 
 func TestLocker(t *testing.T) {
-	guardtest.Run(t, guardtest.Backend{New: store, Bubble: true, Ledger: true, Inspects: true, Queues: true, Shares: []int{2, 3, driver.Any}})
+	guardtest.Run(t, guardtest.Backend{New: store, Bubble: true, Ledger: true, Inspects: true, Queues: true, Shares: []int{2, 3, driver.Unlimited}})
 }
 
 func TestLocker_excludesInRealTime(t *testing.T) {
-	guardtest.RunExclusion(t, guardtest.Backend{New: store, Shares: []int{2, 3, driver.Any}})
+	guardtest.RunExclusion(t, guardtest.Backend{New: store, Shares: []int{2, 3, driver.Unlimited}})
 }
 
 func BenchmarkLocker(b *testing.B) {
@@ -56,7 +56,7 @@ func TestLocker_reservesNoFencesFarAheadOfItsClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const ahead = 1 << 16 // 65 ms
 		l := memory.New()
-		take := func(key, reserve int) guard.Grant {
+		take := func(key, reserve int) driver.Answer {
 			t.Helper()
 			c := claim(strconv.Itoa(key))
 			c.Reserve = reserve
@@ -80,8 +80,8 @@ func TestLocker_reservesNoFencesFarAheadOfItsClock(t *testing.T) {
 	})
 }
 
-func claim(key string) guard.Claim {
-	return guard.Claim{Key: key, ID: "id of " + key, Owner: "owner", TTL: time.Second}
+func claim(key string) driver.Claim {
+	return driver.Claim{Key: key, ID: "id of " + key, Owner: "owner", TTL: time.Second}
 }
 
 func TestLocker_forgetsWhatHasExpired(t *testing.T) {
@@ -96,7 +96,7 @@ func TestLocker_forgetsWhatHasExpired(t *testing.T) {
 			c := claim(strconv.Itoa(i))
 			_, err := l.TryAcquire(t.Context(), c)
 			require.NoError(t, err)
-			_, err = l.Release(t.Context(), c, guard.After{Keep: time.Minute, Done: true, Record: make([]byte, record)})
+			_, err = l.Release(t.Context(), c, driver.After{Keep: time.Minute, Done: true, Record: make([]byte, record)})
 			require.NoError(t, err)
 		}
 		require.Greater(t, heapInUse()-before, int64(keys*record), "the records are kept for a minute")
@@ -143,23 +143,23 @@ func ExampleNew() {
 func TestLocker_doneEndsThatAClaimIsWanted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := memory.New()
-		ask := func(c guard.Claim) guard.Grant {
+		ask := func(c driver.Claim) driver.Answer {
 			g, err := l.TryAcquire(t.Context(), c)
 			require.NoError(t, err)
 			return g
 		}
 		reader, waits, runs := claim("reader"), claim("waits"), claim("runs")
 		reader.Key, waits.Key, runs.Key = "k", "k", "k"
-		reader.Among, waits.Waits = driver.Any, true
-		require.Equal(t, guard.Granted, ask(reader).State)
+		reader.MaxHolders, waits.Waits = driver.Unlimited, true
+		require.Equal(t, driver.Granted, ask(reader).State)
 		require.True(t, ask(waits).Wanted)
-		_, err := l.Release(t.Context(), reader, guard.After{})
+		_, err := l.Release(t.Context(), reader, driver.After{})
 		require.NoError(t, err)
-		require.Equal(t, guard.Granted, ask(runs).State)
-		_, err = l.Release(t.Context(), runs, guard.After{Keep: time.Millisecond, Done: true})
+		require.Equal(t, driver.Granted, ask(runs).State)
+		_, err = l.Release(t.Context(), runs, driver.After{Keep: time.Millisecond, Done: true})
 		require.NoError(t, err)
-		require.Equal(t, guard.Done, ask(waits).State)
+		require.Equal(t, driver.Done, ask(waits).State)
 		time.Sleep(time.Millisecond)
-		require.Equal(t, guard.Granted, ask(reader).State)
+		require.Equal(t, driver.Granted, ask(reader).State)
 	})
 }

@@ -69,13 +69,13 @@ func (q *queues) tell(id string, in time.Duration) {
 }
 
 // acquireInLine is TryAcquire of a claim that respects the queue. The caller holds l.mu.
-func (l *Locker) acquireInLine(c driver.Claim, now time.Time) driver.Grant {
+func (l *Locker) acquireInLine(c driver.Claim, now time.Time) driver.Answer {
 	q := &l.queues
 	w := q.line(c.Key, now)
 	ahead := w.stand(c, now)
 	if e := l.entry(c.Key, now); e.find(c.ID) == nil && e.admits(c) {
 		if turn, left := w.turn(q, c.ID, now); turn != "" && turn != c.ID {
-			return driver.Grant{State: driver.Busy, Left: left, Holder: turn, Ahead: w.ahead(c), Notified: true}
+			return driver.Answer{State: driver.Busy, Left: left, Holder: turn, Ahead: w.ahead(c), Notified: true}
 		}
 	} else if w.called == c.ID {
 		w.called = "" // it has come, and another claim was first
@@ -90,7 +90,7 @@ func (l *Locker) acquireInLine(c driver.Claim, now time.Time) driver.Grant {
 		q.tell(w.watcher, -1)
 		w.watcher = ""
 	}
-	if grant.State == driver.Granted && c.Among > 1 { // the next one may share the key
+	if grant.State == driver.Granted && c.MaxHolders > 1 { // the next one may share the key
 		w.turn(q, "", now)
 	}
 	return grant

@@ -24,14 +24,14 @@ const races = 20
 // isPlain reports whether the claim asks for a key alone, and asks for nothing special. All others
 // are decided by package holders.
 func isPlain(c driver.Claim) bool {
-	return c.Among <= 1 && c.Fence == 0 && c.Hint == 0
+	return c.MaxHolders <= 1 && c.Fence == 0 && c.Hint == 0
 }
 
 // acquireAlone makes a plain claim. found is the state of the row. If it is shared, nothing was
 // done.
 func (l *Locker) acquireAlone(
 	ctx context.Context, c driver.Claim,
-) (grant driver.Grant, found string, err error) {
+) (grant driver.Answer, found string, err error) {
 	for range races {
 		var fence, last sql.NullInt64
 		var mine, live, elsewhere bool
@@ -44,17 +44,17 @@ func (l *Locker) acquireAlone(
 		switch {
 		case isRace(err): // as if the row had changed
 		case err != nil:
-			return driver.Grant{}, "", err
+			return driver.Answer{}, "", err
 		case fence.Valid:
-			grant = driver.Grant{State: driver.Granted, Fence: uint64(fence.Int64), Held: mine}
+			grant = driver.Answer{State: driver.Granted, Fence: uint64(fence.Int64), Held: mine}
 			if !mine {
 				grant.Reserved = int(last.Int64 - fence.Int64)
 			}
 			return grant, held, nil
 		case live && found == shared:
-			return driver.Grant{}, shared, nil
+			return driver.Answer{}, shared, nil
 		case live && !mine:
-			grant = driver.Grant{
+			grant = driver.Answer{
 				State: driver.Busy, Left: duration(left), Label: string(label), Holder: id,
 			}
 			if found == done {
@@ -62,14 +62,14 @@ func (l *Locker) acquireAlone(
 			}
 			return grant, found, nil
 		case elsewhere:
-			return driver.Grant{}, "", l.errElsewhere()
+			return driver.Answer{}, "", l.errElsewhere()
 		}
 	}
 	return contested, free, nil
 }
 
 // contested is the answer to a claim of a row that others have changed too often meanwhile.
-var contested = driver.Grant{State: driver.Busy, Left: time.Millisecond, Contested: true}
+var contested = driver.Answer{State: driver.Busy, Left: time.Millisecond, Contested: true}
 
 // renewAlone renews a claim that holds its key alone. If found is shared, nothing was done.
 func (l *Locker) renewAlone(

@@ -20,7 +20,7 @@ func (l *Locker) RenewBatch(
 ) {
 	var single, together []int
 	for i, c := range claims {
-		if c.Among > 1 {
+		if c.MaxHolders > 1 {
 			single = append(single, i)
 		} else {
 			together = append(together, i)

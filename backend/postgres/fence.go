@@ -141,7 +141,7 @@ func (l *Locker) check(ctx context.Context, tx Tx, claims []driver.Claim) (ahead
 		if h == nil {
 			return nil, stale(c)
 		}
-		if c.Fence > h.Fence && h.Among != driver.Any {
+		if c.Fence > h.Fence && h.MaxHolders != driver.Unlimited {
 			ahead = append(ahead, c)
 		}
 	}

@@ -13,7 +13,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-1795987d/onerun/backend/postgres"
-	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
@@ -52,24 +51,24 @@ func (r rogueRows) Next([]sqldriver.Value) error { r.fails("Next"); return io.EO
 
 var rogueCalls = map[string]func(ctx context.Context, l *postgres.Locker) error{
 	"acquire": func(ctx context.Context, l *postgres.Locker) error {
-		_, err := l.TryAcquire(ctx, guard.Claim{Key: "k", ID: "i", TTL: time.Second})
+		_, err := l.TryAcquire(ctx, driver.Claim{Key: "k", ID: "i", TTL: time.Second})
 		return err
 	},
 	"acquire shared": func(ctx context.Context, l *postgres.Locker) error {
-		_, err := l.TryAcquire(ctx, guard.Claim{Key: "k", ID: "i", TTL: time.Second, Among: 3})
+		_, err := l.TryAcquire(ctx, driver.Claim{Key: "k", ID: "i", TTL: time.Second, MaxHolders: 3})
 		return err
 	},
 	"renew": func(ctx context.Context, l *postgres.Locker) error {
-		_, err := l.Renew(ctx, guard.Claim{Key: "k", ID: "i", TTL: time.Second})
+		_, err := l.Renew(ctx, driver.Claim{Key: "k", ID: "i", TTL: time.Second})
 		return err
 	},
 	"renew batch": func(ctx context.Context, l *postgres.Locker) (err error) {
-		claims := []guard.Claim{{Key: "a", ID: "a", TTL: time.Second}, {Key: "b", ID: "b", TTL: time.Second, Among: 2}}
+		claims := []driver.Claim{{Key: "a", ID: "a", TTL: time.Second}, {Key: "b", ID: "b", TTL: time.Second, MaxHolders: 2}}
 		l.RenewBatch(ctx, claims, func(_ int, _ bool, e error) { err = e })
 		return err
 	},
 	"release": func(ctx context.Context, l *postgres.Locker) error {
-		_, err := l.Release(ctx, guard.Claim{Key: "k", ID: "i", TTL: time.Second}, guard.After{Keep: time.Hour, Done: true})
+		_, err := l.Release(ctx, driver.Claim{Key: "k", ID: "i", TTL: time.Second}, driver.After{Keep: time.Hour, Done: true})
 		return err
 	},
 	"append": func(ctx context.Context, l *postgres.Locker) error {

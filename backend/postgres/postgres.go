@@ -118,8 +118,8 @@ func (l *Locker) Describe() driver.Description {
 }
 
 // TryAcquire implements driver.Locker.
-func (l *Locker) TryAcquire(ctx context.Context, c driver.Claim) (driver.Grant, error) {
-	return ask(ctx, l, driver.OpAcquire, c.Key, func(ctx context.Context) (driver.Grant, error) {
+func (l *Locker) TryAcquire(ctx context.Context, c driver.Claim) (driver.Answer, error) {
+	return ask(ctx, l, driver.OpAcquire, c.Key, func(ctx context.Context) (driver.Answer, error) {
 		if isPlain(c) {
 			if grant, found, err := l.acquireAlone(ctx, c); found != shared {
 				return grant, err
@@ -132,7 +132,7 @@ func (l *Locker) TryAcquire(ctx context.Context, c driver.Claim) (driver.Grant, 
 // Renew implements driver.Locker.
 func (l *Locker) Renew(ctx context.Context, c driver.Claim) (bool, error) {
 	return ask(ctx, l, driver.OpRenew, c.Key, func(ctx context.Context) (bool, error) {
-		if c.Among <= 1 {
+		if c.MaxHolders <= 1 {
 			if held, found, err := l.renewAlone(ctx, c); found != shared {
 				return held, err
 			}
@@ -145,7 +145,7 @@ func (l *Locker) Renew(ctx context.Context, c driver.Claim) (bool, error) {
 func (l *Locker) Release(ctx context.Context, c driver.Claim, after driver.After) (bool, error) {
 	after.Record = bytes.Clone(after.Record) // the statement may outlast the call
 	released, err := ask(ctx, l, driver.OpRelease, c.Key, func(ctx context.Context) (bool, error) {
-		if c.Among <= 1 {
+		if c.MaxHolders <= 1 {
 			if held, found, err := l.releaseAlone(ctx, c, after); found != shared {
 				return held, err
 			}

@@ -82,7 +82,7 @@ func scan(answer *sql.Row) (*row, error) {
 	case "", free:
 	case held, kept, done:
 		r.Holders = []holders.Holder{{
-			ID: id, Among: 1, Fence: uint64(fence), First: uint64(fence), Last: uint64(last),
+			ID: id, MaxHolders: 1, Fence: uint64(fence), First: uint64(fence), Last: uint64(last),
 			Label: string(label), Released: state != held, Ends: time.UnixMicro(ends),
 		}}
 	case shared:
@@ -108,7 +108,7 @@ func (l *Locker) write(ctx context.Context, key string, r *row, e effect) (writt
 	fence := r.last
 	switch {
 	case r.IsFree():
-	case len(r.Holders) == 1 && r.Holders[0].Among == 1 && r.Wanted.ID == "":
+	case len(r.Holders) == 1 && r.Holders[0].MaxHolders == 1 && r.Wanted.ID == "":
 		h := r.Holders[0]
 		state, id, label, fence, ends = held, h.ID, h.Label, h.Fence, h.Ends
 		if h.Released {

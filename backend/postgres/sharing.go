@@ -10,19 +10,19 @@ import (
 )
 
 // acquireShared makes any claim.
-func (l *Locker) acquireShared(ctx context.Context, c driver.Claim) (grant driver.Grant, err error) {
+func (l *Locker) acquireShared(ctx context.Context, c driver.Claim) (grant driver.Answer, err error) {
 	written, err := l.change(ctx, c.Key, func(r *row) effect {
 		h := r.Find(c.ID)
 		switch {
 		case r.done:
 			h = &r.Holders[0]
-			grant = driver.Grant{
+			grant = driver.Answer{
 				State: driver.Done, Left: h.Ends.Sub(r.now), Record: r.record, Label: h.Label,
 			}
 			return nothing
 		case h != nil && !h.Released:
 			h.Ends = r.now.Add(c.TTL)
-			grant = driver.Grant{
+			grant = driver.Answer{
 				State: driver.Granted, Fence: h.Fence, Seat: h.Seat, Held: true,
 			}
 			return changed
@@ -42,7 +42,7 @@ func (l *Locker) acquireShared(ctx context.Context, c driver.Claim) (grant drive
 		wasWanted := r.Wanted.ID == c.ID
 		grant, r.last = holders.Fence(c, last, known, clock)
 		r.Add(c, &grant, r.now.Add(c.TTL))
-		if wasWanted && c.Among > 1 {
+		if wasWanted && c.MaxHolders > 1 {
 			return joined // others were refused meanwhile
 		}
 		return granted
@@ -96,7 +96,7 @@ func (l *Locker) releaseShared(
 			r.Remove(c.ID)
 		default:
 			h.Released, h.Ends = true, r.now.Add(after.Keep)
-			if after.Done && h.Among == 1 {
+			if after.Done && h.MaxHolders == 1 {
 				r.done, r.record, h.Label = true, after.Record, c.Label
 				r.Wanted = holders.Wanted{} // the work is done
 			}
@@ -118,21 +118,21 @@ type sharing struct {
 
 // A sharer is a holder of a key. Times are microseconds since 1970.
 type sharer struct {
-	ID    string `json:"id"`
-	Among int    `json:"among"`
-	Fence uint64 `json:"fence"`
-	First uint64 `json:"first"`
-	Last  uint64 `json:"last"`
-	Seat  int    `json:"seat,omitempty"`
-	Label []byte `json:"label,omitempty"`
-	Kept  bool   `json:"kept,omitempty"`
-	Ends  int64  `json:"ends"`
+	ID         string `json:"id"`
+	MaxHolders int    `json:"among"`
+	Fence      uint64 `json:"fence"`
+	First      uint64 `json:"first"`
+	Last       uint64 `json:"last"`
+	Seat       int    `json:"seat,omitempty"`
+	Label      []byte `json:"label,omitempty"`
+	Kept       bool   `json:"kept,omitempty"`
+	Ends       int64  `json:"ends"`
 }
 
 type wanted struct {
-	ID    string `json:"id"`
-	Among int    `json:"among"`
-	Until int64  `json:"until"`
+	ID         string `json:"id"`
+	MaxHolders int    `json:"among"`
+	Until      int64  `json:"until"`
 }
 
 // decode returns the holders of a row that has the column.
@@ -143,12 +143,12 @@ func decode(text []byte) (k holders.Key, err error) {
 	}
 	for _, h := range s.Holders {
 		k.Holders = append(k.Holders, holders.Holder{
-			ID: h.ID, Among: h.Among, Fence: h.Fence, First: h.First, Last: h.Last, Seat: h.Seat,
+			ID: h.ID, MaxHolders: h.MaxHolders, Fence: h.Fence, First: h.First, Last: h.Last, Seat: h.Seat,
 			Label: string(h.Label), Released: h.Kept, Ends: time.UnixMicro(h.Ends),
 		})
 	}
 	if w := s.Wanted; w != nil {
-		k.Wanted = holders.Wanted{ID: w.ID, Among: w.Among, Until: time.UnixMicro(w.Until)}
+		k.Wanted = holders.Wanted{ID: w.ID, MaxHolders: w.MaxHolders, Until: time.UnixMicro(w.Until)}
 	}
 	return k, nil
 }
@@ -157,12 +157,12 @@ func encode(k *holders.Key) ([]byte, error) {
 	var s sharing
 	for _, h := range k.Holders {
 		s.Holders = append(s.Holders, sharer{
-			ID: h.ID, Among: h.Among, Fence: h.Fence, First: h.First, Last: h.Last, Seat: h.Seat,
+			ID: h.ID, MaxHolders: h.MaxHolders, Fence: h.Fence, First: h.First, Last: h.Last, Seat: h.Seat,
 			Label: []byte(h.Label), Kept: h.Released, Ends: ceilMicro(h.Ends),
 		})
 	}
 	if k.Wanted.ID != "" {
-		s.Wanted = &wanted{k.Wanted.ID, k.Wanted.Among, ceilMicro(k.Wanted.Until)}
+		s.Wanted = &wanted{k.Wanted.ID, k.Wanted.MaxHolders, ceilMicro(k.Wanted.Until)}
 	}
 	return json.Marshal(s)
 }

@@ -23,7 +23,7 @@ type ballot struct {
 	start  time.Time
 	call   callContext
 	waiter *waiter
-	done   func(*request[driver.Grant], driver.Grant, error) // is answered
+	done   func(*request[driver.Answer], driver.Answer, error) // is answered
 
 	mu      sync.Mutex
 	probing bool   // only the first node was asked so far
@@ -43,12 +43,12 @@ const (
 
 // TryAcquire implements driver.Locker. The claim is granted if a majority has granted it while the
 // TTL lasts.
-func (l *Locker) TryAcquire(ctx context.Context, c driver.Claim) (driver.Grant, error) {
+func (l *Locker) TryAcquire(ctx context.Context, c driver.Claim) (driver.Answer, error) {
 	if err := ctx.Err(); err != nil {
-		return driver.Grant{}, driver.NewStoreError("redlock", driver.OpAcquire, c.Key, err)
+		return driver.Answer{}, driver.NewStoreError("redlock", driver.OpAcquire, c.Key, err)
 	}
 	if err := l.verify(ctx, c.Key); err != nil {
-		return driver.Grant{}, err
+		return driver.Answer{}, err
 	}
 	order := l.orders.enter(c.ID)
 	defer order.leave()
@@ -66,7 +66,7 @@ func (l *Locker) TryAcquire(ctx context.Context, c driver.Claim) (driver.Grant, 
 	if err == nil && t.verdict == granted {
 		var reserved int
 		if reserved, err = b.win(ctx, t); err == nil {
-			return driver.Grant{
+			return driver.Answer{
 				State: driver.Granted, Fence: t.fence, Reserved: reserved, Held: t.held,
 			}, nil
 		}
@@ -109,13 +109,13 @@ func (b *ballot) hold(ctx context.Context) (tally, error) {
 // ask sends the claim to the node, in its turn.
 func (b *ballot) ask(n *node) {
 	if b.order.at[n.index].releasing.Load() > 0 {
-		b.take(vote{n, driver.Grant{}, errReleasing})
+		b.take(vote{n, driver.Answer{}, errReleasing})
 		return
 	}
 	n.acquire(&b.call, &b.claim, b.done)
 }
 
-func (b *ballot) answered(r *request[driver.Grant], grant driver.Grant, err error) {
+func (b *ballot) answered(r *request[driver.Answer], grant driver.Answer, err error) {
 	if err == nil {
 		b.locker.clocks.observe(r.node.index, grant.Clock, r.sent)
 	}

@@ -135,14 +135,14 @@ func (b *box) shift() uint64 {
 	return uint64(b.ahead/time.Second)<<20 + uint64(b.ahead%time.Second/time.Microsecond)
 }
 
-func (b *box) TryAcquire(ctx context.Context, c guard.Claim) (guard.Grant, error) {
+func (b *box) TryAcquire(ctx context.Context, c driver.Claim) (driver.Answer, error) {
 	c.Fence, c.Hint = b.here(c.Fence), b.here(c.Hint)
-	var grant guard.Grant
+	var grant driver.Answer
 	err := b.do(ctx, driver.OpAcquire, 1, func(l *memory.Locker) {
 		grant, _ = l.TryAcquire(context.Background(), c)
 	})
 	if err != nil {
-		return guard.Grant{}, err
+		return driver.Answer{}, err
 	}
 	if grant.Fence != 0 {
 		grant.Fence = b.away(grant.Fence)
@@ -153,12 +153,12 @@ func (b *box) TryAcquire(ctx context.Context, c guard.Claim) (guard.Grant, error
 	return grant, nil
 }
 
-func (b *box) Renew(ctx context.Context, c guard.Claim) (held bool, err error) {
-	b.RenewBatch(ctx, []guard.Claim{c}, func(_ int, h bool, e error) { held, err = h, e })
+func (b *box) Renew(ctx context.Context, c driver.Claim) (held bool, err error) {
+	b.RenewBatch(ctx, []driver.Claim{c}, func(_ int, h bool, e error) { held, err = h, e })
 	return held, err
 }
 
-func (b *box) RenewBatch(ctx context.Context, claims []guard.Claim, report func(int, bool, error)) {
+func (b *box) RenewBatch(ctx context.Context, claims []driver.Claim, report func(int, bool, error)) {
 	held := make([]bool, len(claims))
 	err := b.do(ctx, driver.OpRenew, len(claims), func(l *memory.Locker) {
 		for i, c := range claims {
@@ -171,7 +171,7 @@ func (b *box) RenewBatch(ctx context.Context, claims []guard.Claim, report func(
 	}
 }
 
-func (b *box) Release(ctx context.Context, c guard.Claim, after guard.After) (bool, error) {
+func (b *box) Release(ctx context.Context, c driver.Claim, after driver.After) (bool, error) {
 	held := false
 	err := b.do(ctx, driver.OpRelease, 1, func(l *memory.Locker) {
 		held, _ = l.Release(context.Background(), c, after)
@@ -181,7 +181,7 @@ func (b *box) Release(ctx context.Context, c guard.Claim, after guard.After) (bo
 
 // requireHeld asserts that the claim holds its key in the boxes of these numbers, under its fence,
 // and in no other.
-func requireHeld(t testing.TB, boxes []*box, c guard.Claim, in ...int) {
+func requireHeld(t testing.TB, boxes []*box, c driver.Claim, in ...int) {
 	t.Helper()
 	synctest.Wait()
 	for i, b := range boxes {
@@ -207,7 +207,7 @@ func (b *box) fence(t testing.TB, key, id string) uint64 {
 
 // A holding is what a node has of a key.
 type holding struct {
-	state guard.State // Granted if the key is free
+	state driver.State // Granted if the key is free
 	id    string
 	fence uint64
 }
@@ -217,37 +217,37 @@ func look(t testing.TB, node guard.Locker, key string) holding {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
-	probe := guard.Claim{Key: key, ID: "probe", Owner: "probe", TTL: time.Second}
+	probe := driver.Claim{Key: key, ID: "probe", Owner: "probe", TTL: time.Second}
 	g, err := node.TryAcquire(ctx, probe)
 	require.NoError(t, err)
 	switch g.State {
-	case guard.Granted:
-		_, err = node.Release(ctx, probe, guard.After{})
+	case driver.Granted:
+		_, err = node.Release(ctx, probe, driver.After{})
 		require.NoError(t, err)
-		return holding{state: guard.Granted}
-	case guard.Busy:
+		return holding{state: driver.Granted}
+	case driver.Busy:
 		probe.ID, probe.Owner, probe.TTL = g.Holder, g.Holder, max(g.Left, time.Millisecond)
 		again, err := node.TryAcquire(ctx, probe)
 		require.NoError(t, err)
 		if again.Held {
-			return holding{guard.Busy, g.Holder, again.Fence}
+			return holding{driver.Busy, g.Holder, again.Fence}
 		}
-	case guard.Done:
+	case driver.Done:
 	}
 	return holding{state: g.State, id: g.Holder}
 }
 
 // claimOf returns a claim of the key that holds for a minute.
-func claimOf(key, id string) guard.Claim {
-	return guard.Claim{Key: key, ID: id, Owner: id, TTL: time.Minute}
+func claimOf(key, id string) driver.Claim {
+	return driver.Claim{Key: key, ID: id, Owner: id, TTL: time.Minute}
 }
 
 // take acquires the key with the claim, and returns the claim with its fence.
-func take(t testing.TB, l guard.Locker, c guard.Claim) guard.Claim {
+func take(t testing.TB, l guard.Locker, c driver.Claim) driver.Claim {
 	t.Helper()
 	g, err := l.TryAcquire(t.Context(), c)
 	require.NoError(t, err)
-	require.Equal(t, guard.Granted, g.State)
+	require.Equal(t, driver.Granted, g.State)
 	c.Fence = g.Fence
 	return c
 }

@@ -76,7 +76,7 @@ func (c *clocks) hint(quorum int) uint64 {
 }
 
 // Clocks as fences are the seconds since 1970, shifted left by 20 bits, and microseconds: see
-// driver.Grant.
+// driver.Answer.
 
 func sinceUnix(clock uint64) time.Duration {
 	return time.Duration(clock>>20)*time.Second + time.Duration(clock&(1<<20-1))*time.Microsecond

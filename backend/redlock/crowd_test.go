@@ -67,7 +67,7 @@ type remote struct {
 	store   *station
 }
 
-func (r remote) TryAcquire(ctx context.Context, c driver.Claim) (driver.Grant, error) {
+func (r remote) TryAcquire(ctx context.Context, c driver.Claim) (driver.Answer, error) {
 	r.network.calls.Add(1)
 	time.Sleep(r.network.delay())
 	defer func() { time.Sleep(r.network.delay()) }()

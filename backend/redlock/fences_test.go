@@ -53,7 +53,7 @@ func TestTryAcquire_asksASecondTimeForTheFenceOnlyWhereTheClocksDiffer(t *testin
 					claim := take(t, l, claimOf("k", fmt.Sprint("a", i)))
 					require.Greater(t, claim.Fence, last)
 					last = claim.Fence
-					_, err := l.Release(t.Context(), claim, guard.After{})
+					_, err := l.Release(t.Context(), claim, driver.After{})
 					require.NoError(t, err)
 					time.Sleep(50 * time.Millisecond)
 				}
@@ -98,7 +98,7 @@ func TestFence_ofAJoiningCallIsThatOfTheFirstHold(t *testing.T) {
 		nodes = append(nodes, reentrant.New(s.Client(t)))
 	}
 	here, there := redlock.New(nodes), redlock.New(nodes)
-	onAll := func(l *redlock.Locker, c guard.Claim) {
+	onAll := func(l *redlock.Locker, c driver.Claim) {
 		t.Helper()
 		require.Eventually(t, func() bool {
 			// one renewal is not enough if a node is still releasing an earlier claim
@@ -118,8 +118,8 @@ func TestFence_ofAJoiningCallIsThatOfTheFirstHold(t *testing.T) {
 			return true
 		}, 5*time.Second, 20*time.Millisecond)
 	}
-	owned := func(id string) guard.Claim {
-		return guard.Claim{Key: "k", ID: id, Owner: "import", TTL: time.Minute}
+	owned := func(id string) driver.Claim {
+		return driver.Claim{Key: "k", ID: id, Owner: "import", TTL: time.Minute}
 	}
 	first := take(t, here, owned("first"))
 	onAll(here, first)
@@ -130,18 +130,18 @@ func TestFence_ofAJoiningCallIsThatOfTheFirstHold(t *testing.T) {
 		require.Equal(t, first.Fence, second.Fence, "node %d is missing", i)
 		onAll(here, first)
 		onAll(there, second)
-		released, err := there.Release(t.Context(), second, guard.After{})
+		released, err := there.Release(t.Context(), second, driver.After{})
 		require.NoError(t, err)
 		require.True(t, released)
 	}
 	g, err := there.TryAcquire(t.Context(), claimOf("k", "other"))
 	require.NoError(t, err)
-	require.Equal(t, guard.Busy, g.State)
-	_, err = here.Release(t.Context(), first, guard.After{})
+	require.Equal(t, driver.Busy, g.State)
+	_, err = here.Release(t.Context(), first, driver.After{})
 	require.NoError(t, err)
 	require.Eventually(t, func() bool {
 		g, err = there.TryAcquire(t.Context(), claimOf("k", "other"))
-		return err == nil && g.State == guard.Granted
+		return err == nil && g.State == driver.Granted
 	}, 5*time.Second, 10*time.Millisecond, "nothing is left behind")
 	require.Greater(t, g.Fence, first.Fence)
 }

@@ -27,20 +27,20 @@ func TestWithHook_reportsEachCallToANode(t *testing.T) {
 	}}
 	broken := &guardtest.Scripted{
 		Inner: memory.New(),
-		OnAcquire: func(context.Context, int, guard.Claim) (guard.Grant, error) {
-			return guard.Grant{}, guardtest.Fail(driver.KindConnection)
+		OnAcquire: func(context.Context, int, driver.Claim) (driver.Answer, error) {
+			return driver.Answer{}, guardtest.Fail(driver.KindConnection)
 		},
-		OnRenew: func(context.Context, int, guard.Claim) (bool, error) { return false, nil },
+		OnRenew: func(context.Context, int, driver.Claim) (bool, error) { return false, nil },
 	}
 	l := redlock.New([]guard.Locker{memory.New(), broken, memory.New()}, redlock.WithHook(hook))
-	c := guard.Claim{Key: "k", ID: "id", Owner: "id", TTL: ttl}
+	c := driver.Claim{Key: "k", ID: "id", Owner: "id", TTL: ttl}
 	grant, err := l.TryAcquire(t.Context(), c)
 	require.NoError(t, err)
 	c.Fence = grant.Fence
 	held, err := l.Renew(t.Context(), c)
 	require.NoError(t, err)
 	require.True(t, held)
-	_, err = l.Release(t.Context(), c, guard.After{})
+	_, err = l.Release(t.Context(), c, driver.After{})
 	require.NoError(t, err)
 	require.Eventually(t, func() bool { // a majority is enough for the calls
 		mu.Lock()

@@ -42,12 +42,12 @@ func (b *box) Forget(ctx context.Context, key string) (done bool, err error) {
 }
 
 // put has the boxes of these numbers grant the key to a claim.
-func put(t *testing.T, boxes []*box, c guard.Claim, in ...int) {
+func put(t *testing.T, boxes []*box, c driver.Claim, in ...int) {
 	t.Helper()
 	for _, i := range in {
 		g, err := boxes[i].TryAcquire(t.Context(), c)
 		require.NoError(t, err)
-		require.Equal(t, guard.Granted, g.State)
+		require.Equal(t, driver.Granted, g.State)
 	}
 }
 
@@ -71,7 +71,7 @@ func TestInspect_ofAQuorum(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, 5, func(t *testing.T, l *redlock.Locker, boxes []*box) {
-				c := guard.Claim{Key: "key", ID: "A", Owner: "A", TTL: time.Minute, Label: "label"}
+				c := driver.Claim{Key: "key", ID: "A", Owner: "A", TTL: time.Minute, Label: "label"}
 				put(t, boxes, c, test.in...)
 				for _, i := range test.down {
 					boxes[i].kill()
@@ -124,7 +124,7 @@ func TestInspect_needsAMajority(t *testing.T) {
 // A slow node is not waited for: what a majority knows is shown.
 func TestShow_waitsForAMajority(t *testing.T) {
 	inBubble(t, 5, func(t *testing.T, l *redlock.Locker, boxes []*box) {
-		c := guard.Claim{Key: "key", ID: "A", Owner: "A", TTL: time.Minute}
+		c := driver.Claim{Key: "key", ID: "A", Owner: "A", TTL: time.Minute}
 		put(t, boxes, c, 0, 1, 2, 3, 4)
 		boxes[0].freeze()
 		began := time.Now()
@@ -138,10 +138,10 @@ func TestShow_waitsForAMajority(t *testing.T) {
 // A minimum hold of which only some nodes know is a lease still, for as long as the others hold it.
 func TestShow_aReleaseThatIsUnderWay(t *testing.T) {
 	inBubble(t, 5, func(t *testing.T, l *redlock.Locker, boxes []*box) {
-		c := guard.Claim{Key: "key", ID: "A", Owner: "A", TTL: time.Minute}
+		c := driver.Claim{Key: "key", ID: "A", Owner: "A", TTL: time.Minute}
 		put(t, boxes, c, 0, 1, 2, 3, 4)
 		for i, want := range []driver.KeyState{driver.KeyHeld, driver.KeyHeld, driver.KeyKept} {
-			held, err := boxes[i].Release(t.Context(), c, guard.After{Keep: time.Hour})
+			held, err := boxes[i].Release(t.Context(), c, driver.After{Keep: time.Hour})
 			require.NoError(t, err)
 			require.True(t, held)
 			info, err := l.Show(t.Context(), "key")
@@ -154,7 +154,7 @@ func TestShow_aReleaseThatIsUnderWay(t *testing.T) {
 // A node that grants the claim late has a fence of its own, until it gets that of the majority.
 func TestShow_fenceIsThatOfMostNodes(t *testing.T) {
 	inBubble(t, 5, func(t *testing.T, l *redlock.Locker, boxes []*box) {
-		c := guard.Claim{Key: "key", ID: "A", Owner: "A", TTL: time.Minute, Fence: 1000}
+		c := driver.Claim{Key: "key", ID: "A", Owner: "A", TTL: time.Minute, Fence: 1000}
 		put(t, boxes, c, 1, 2, 3)
 		for i, fence := range map[int]uint64{0: 2000, 4: 500} {
 			c.Fence = fence
@@ -170,10 +170,10 @@ func TestShow_fenceIsThatOfMostNodes(t *testing.T) {
 // One marker is enough for the work to be done, so that all have to go.
 func TestForget_saysThatAMarkerMayBeLeft(t *testing.T) {
 	inBubble(t, 5, func(t *testing.T, l *redlock.Locker, boxes []*box) {
-		c := guard.Claim{Key: "key", ID: "A", Owner: "A", TTL: time.Minute}
+		c := driver.Claim{Key: "key", ID: "A", Owner: "A", TTL: time.Minute}
 		put(t, boxes, c, 0, 1, 2, 3, 4)
 		for _, b := range boxes {
-			_, err := b.Release(t.Context(), c, guard.After{Keep: time.Hour, Done: true})
+			_, err := b.Release(t.Context(), c, driver.After{Keep: time.Hour, Done: true})
 			require.NoError(t, err)
 		}
 		boxes[4].kill()
@@ -186,9 +186,9 @@ func TestForget_saysThatAMarkerMayBeLeft(t *testing.T) {
 		forgotten, err := l.Forget(t.Context(), "key")
 		require.NoError(t, err)
 		require.True(t, forgotten)
-		g, err := l.TryAcquire(t.Context(), guard.Claim{Key: "key", ID: "B", Owner: "B", TTL: time.Minute})
+		g, err := l.TryAcquire(t.Context(), driver.Claim{Key: "key", ID: "B", Owner: "B", TTL: time.Minute})
 		require.NoError(t, err)
-		require.Equal(t, guard.Granted, g.State)
+		require.Equal(t, driver.Granted, g.State)
 		synctest.Wait()
 	})
 }
@@ -200,7 +200,7 @@ func TestKeys_listsEachOnce(t *testing.T) {
 			inBubble(t, 5, func(t *testing.T, l *redlock.Locker, boxes []*box) {
 				var want []string
 				for i := range 50 {
-					c := guard.Claim{Key: fmt.Sprintf("key %02d", i), ID: fmt.Sprint(i), Owner: fmt.Sprint(i), TTL: time.Minute}
+					c := driver.Claim{Key: fmt.Sprintf("key %02d", i), ID: fmt.Sprint(i), Owner: fmt.Sprint(i), TTL: time.Minute}
 					put(t, boxes, c, i%5, (i+1)%5, (i+2)%5)
 					want = append(want, c.Key)
 				}

@@ -10,7 +10,6 @@ import (
 
 	"github.com/seed-1795987d/onerun/backend/memory"
 	"github.com/seed-1795987d/onerun/backend/redlock"
-	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/guard/guardtest"
 )
@@ -28,7 +27,7 @@ func only(boxes []*box, up ...int) {
 // A lateNode carries out a release after it has reported that it could not.
 type lateNode struct{ *memory.Locker }
 
-func (n lateNode) Release(_ context.Context, c guard.Claim, after guard.After) (bool, error) {
+func (n lateNode) Release(_ context.Context, c driver.Claim, after driver.After) (bool, error) {
 	time.AfterFunc(100*time.Millisecond, func() { _, _ = n.Locker.Release(context.Background(), c, after) })
 	return false, guardtest.Fail(driver.KindConnection)
 }
@@ -48,7 +47,7 @@ func TestTryAcquire_doesNotCountANodeWhereTheClaimMayBeReleasedYet(t *testing.T)
 		}
 		require.True(t, try(t, l, waiting("writer")).Wanted)
 		synctest.Wait() // the grants of nodes 3 and 4 are released
-		_, err := boxes[2].Release(t.Context(), shared("reader"), guard.After{})
+		_, err := boxes[2].Release(t.Context(), shared("reader"), driver.After{})
 		require.NoError(t, err)
 		only(boxes, 2, 3)
 		_, err = l.TryAcquire(t.Context(), waiting("writer"))

@@ -146,12 +146,12 @@ func (r *request[T]) contain() {
 }
 
 // acquire asks for the key and calls done with the answer, from any goroutine.
-func (n *node) acquire(ctx context.Context, c *driver.Claim, done func(*request[driver.Grant], driver.Grant, error)) {
+func (n *node) acquire(ctx context.Context, c *driver.Claim, done func(*request[driver.Answer], driver.Answer, error)) {
 	r := newRequest(ctx, n, driver.OpAcquire, c.Key, done)
 	switch {
 	case r == nil:
 	case n.starter == nil:
-		go contain.Call(func() (driver.Grant, error) { return n.TryAcquire(ctx, *c) }, r.answer)
+		go contain.Call(func() (driver.Answer, error) { return n.TryAcquire(ctx, *c) }, r.answer)
 	default:
 		defer r.contain()
 		n.starter.StartAcquire(ctx, *c, r.answer)

@@ -49,7 +49,7 @@ func newProbes(nodes []*node) *probes {
 // enough for a claim that will be made again. Claims that share a key, or an owner, may be granted
 // a key that others hold.
 func (p *probes) begin(c driver.Claim) bool {
-	if !c.Waits || c.Among > 1 || c.Owner != c.ID {
+	if !c.Waits || c.MaxHolders > 1 || c.Owner != c.ID {
 		return false
 	}
 	p.mu.Lock()
@@ -95,7 +95,7 @@ func (p *probes) isAhead(key, holder string) bool {
 
 // probe waits for the vote of the first node, but not for long. It returns true if another claim is
 // ahead, and then the ballot is over.
-func (b *ballot) probe(ctx context.Context) (behind bool, refusal driver.Grant) {
+func (b *ballot) probe(ctx context.Context) (behind bool, refusal driver.Answer) {
 	b.waiter.wait(ctx, func(late bool) (bool, time.Duration) { // await returns the error of ctx
 		b.mu.Lock()
 		defer b.mu.Unlock()
@@ -105,16 +105,16 @@ func (b *ballot) probe(ctx context.Context) (behind bool, refusal driver.Grant) 
 	defer b.mu.Unlock()
 	b.probing = false
 	if len(b.votes) == 0 {
-		return false, driver.Grant{}
+		return false, driver.Answer{}
 	}
 	refusal = b.votes[0].grant
 	switch {
 	case b.votes[0].err != nil, refusal.State != driver.Busy:
-		return false, driver.Grant{}
+		return false, driver.Answer{}
 	case refusal.Shared: // a majority has to keep others away for the claim, see driver.Description
-		return false, driver.Grant{}
+		return false, driver.Answer{}
 	case !b.locker.probes.isAhead(b.claim.Key, refusal.Holder):
-		return false, driver.Grant{}
+		return false, driver.Answer{}
 	}
 	refusal.Crowded = true
 	return true, refusal

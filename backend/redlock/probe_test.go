@@ -30,7 +30,7 @@ func newContested(t *testing.T) *contested {
 	var nodes []guard.Locker
 	for i := range 3 {
 		s := &guardtest.Scripted{Inner: memory.New()}
-		s.OnAcquire = func(ctx context.Context, _ int, claim guard.Claim) (guard.Grant, error) {
+		s.OnAcquire = func(ctx context.Context, _ int, claim driver.Claim) (driver.Answer, error) {
 			c.asked[i].Add(1)
 			return s.Inner.TryAcquire(ctx, claim)
 		}
@@ -47,25 +47,25 @@ func newContested(t *testing.T) *contested {
 	return c
 }
 
-func newClaim() guard.Claim {
+func newClaim() driver.Claim {
 	id := rand.Text()
-	return guard.Claim{Key: "k", ID: id, Owner: id, TTL: time.Minute, Waits: true}
+	return driver.Claim{Key: "k", ID: id, Owner: id, TTL: time.Minute, Waits: true}
 }
 
 // hold has a claim of another process hold the key on some of the stores.
-func (c *contested) hold(t *testing.T, claim guard.Claim, at ...int) {
+func (c *contested) hold(t *testing.T, claim driver.Claim, at ...int) {
 	t.Helper()
 	for _, i := range at {
 		grant, err := c.stores[i].Inner.TryAcquire(t.Context(), claim)
 		require.NoError(t, err)
-		require.Equal(t, guard.Granted, grant.State)
+		require.Equal(t, driver.Granted, grant.State)
 	}
 }
 
-func (c *contested) free(t *testing.T, claim guard.Claim, at ...int) {
+func (c *contested) free(t *testing.T, claim driver.Claim, at ...int) {
 	t.Helper()
 	for _, i := range at {
-		held, err := c.stores[i].Inner.Release(t.Context(), claim, guard.After{})
+		held, err := c.stores[i].Inner.Release(t.Context(), claim, driver.After{})
 		require.NoError(t, err)
 		require.True(t, held)
 	}
@@ -73,15 +73,15 @@ func (c *contested) free(t *testing.T, claim guard.Claim, at ...int) {
 
 // ask makes a claim, and waits until no call of it is under way. asked is how many calls each store
 // was sent.
-func (c *contested) ask(t *testing.T, claim guard.Claim) (grant guard.Grant, asked [3]int64) {
+func (c *contested) ask(t *testing.T, claim driver.Claim) (grant driver.Answer, asked [3]int64) {
 	t.Helper()
 	for i := range c.asked {
 		c.asked[i].Store(0)
 	}
 	grant, err := c.TryAcquire(t.Context(), claim)
 	require.NoError(t, err)
-	if grant.State == guard.Granted {
-		_, err = c.Release(t.Context(), claim, guard.After{})
+	if grant.State == driver.Granted {
+		_, err = c.Release(t.Context(), claim, driver.After{})
 		require.NoError(t, err)
 	}
 	synctest.Wait()
@@ -98,14 +98,14 @@ func TestProbe_aClaimThatComesTooLateCostsOneCall(t *testing.T) {
 			holder := newClaim()
 			c.hold(t, holder, 0, 1, 2)
 			grant, asked := c.ask(t, newClaim())
-			require.Equal(t, guard.Busy, grant.State)
+			require.Equal(t, driver.Busy, grant.State)
 			require.Equal(t, holder.ID, grant.Holder)
 			require.True(t, grant.Crowded)
 			require.Equal(t, [3]int64{1, 0, 0}, asked)
 			c.free(t, holder, 0, 1, 2)
 		}
 		grant, asked := c.ask(t, newClaim())
-		require.Equal(t, guard.Granted, grant.State)
+		require.Equal(t, driver.Granted, grant.State)
 		require.Equal(t, [3]int64{1, 1, 1}, asked)
 	})
 }
@@ -115,7 +115,7 @@ func TestProbe_whatAMinorityHoldsKeepsNobodyAwayTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newContested(t)
 		c.hold(t, newClaim(), 0)
-		for i, want := range []guard.State{guard.Busy, guard.Granted, guard.Granted} {
+		for i, want := range []driver.State{driver.Busy, driver.Granted, driver.Granted} {
 			grant, _ := c.ask(t, newClaim())
 			require.Equal(t, want, grant.State, "claim %d", i+1)
 		}
@@ -125,16 +125,16 @@ func TestProbe_whatAMinorityHoldsKeepsNobodyAwayTwice(t *testing.T) {
 func TestProbe_aFirstNodeThatDoesNotAnswerHoldsUpNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newContested(t)
-		c.stores[0].OnAcquire = func(ctx context.Context, _ int, _ guard.Claim) (guard.Grant, error) {
+		c.stores[0].OnAcquire = func(ctx context.Context, _ int, _ driver.Claim) (driver.Answer, error) {
 			<-ctx.Done()
-			return guard.Grant{}, ctx.Err()
+			return driver.Answer{}, ctx.Err()
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 		defer cancel()
 		start := time.Now()
 		grant, err := c.TryAcquire(ctx, newClaim())
 		require.NoError(t, err)
-		require.Equal(t, guard.Granted, grant.State)
+		require.Equal(t, driver.Granted, grant.State)
 		require.LessOrEqual(t, time.Since(start), 10*time.Millisecond)
 		time.Sleep(time.Minute) // virtual time, in which the first node's calls end
 	})
@@ -145,10 +145,10 @@ func TestProbe_aClaimThatWaitsForSharersAsksAllNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newContested(t)
 		reader := newClaim()
-		reader.Among = driver.Any
+		reader.MaxHolders = driver.Unlimited
 		c.hold(t, reader, 0, 1, 2)
 		grant, asked := c.ask(t, newClaim())
-		require.Equal(t, guard.Busy, grant.State)
+		require.Equal(t, driver.Busy, grant.State)
 		require.True(t, grant.Wanted)
 		require.Equal(t, [3]int64{1, 1, 1}, asked)
 	})
@@ -157,10 +157,10 @@ func TestProbe_aClaimThatWaitsForSharersAsksAllNodes(t *testing.T) {
 // A claim that is not made again needs the answer of a majority. Claims that share a key, or an
 // owner, may be granted a key that others hold.
 func TestProbe_isOfClaimsThatWaitAndHoldAKeyAlone(t *testing.T) {
-	for name, special := range map[string]func(*guard.Claim){
-		"made once":  func(c *guard.Claim) { c.Waits = false },
-		"an owner's": func(c *guard.Claim) { c.Owner = "owner" },
-		"one of two": func(c *guard.Claim) { c.Among = 2 },
+	for name, special := range map[string]func(*driver.Claim){
+		"made once":  func(c *driver.Claim) { c.Waits = false },
+		"an owner's": func(c *driver.Claim) { c.Owner = "owner" },
+		"one of two": func(c *driver.Claim) { c.MaxHolders = 2 },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -169,7 +169,7 @@ func TestProbe_isOfClaimsThatWaitAndHoldAKeyAlone(t *testing.T) {
 				claim := newClaim()
 				special(&claim)
 				grant, asked := c.ask(t, claim)
-				require.Equal(t, guard.Busy, grant.State)
+				require.Equal(t, driver.Busy, grant.State)
 				require.False(t, grant.Crowded)
 				require.Equal(t, [3]int64{1, 1, 1}, asked)
 			})

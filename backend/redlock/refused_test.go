@@ -108,7 +108,7 @@ func TestAcquire_refusesOneServerUnderTwoAddresses(t *testing.T) {
 				err = do()
 			}
 			for _, s := range servers {
-				require.Equal(t, guard.Granted, look(t, single.New(s.Client(t)), "k").state)
+				require.Equal(t, driver.Granted, look(t, single.New(s.Client(t)), "k").state)
 			}
 		})
 	}

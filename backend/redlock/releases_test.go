@@ -90,7 +90,7 @@ func TestRelease_aMarkerThatReachesNoMajorityIsAFailedRelease(t *testing.T) {
 				}
 				time.Sleep(5 * time.Second) // the Guard goes on trying
 				for i, b := range boxes {
-					require.Equal(t, guard.Done, look(t, b, "k").state, "node %d", i)
+					require.Equal(t, driver.Done, look(t, b, "k").state, "node %d", i)
 				}
 			})
 		})
@@ -105,7 +105,7 @@ func TestRelease_waitsForNoSlowNodeAndReachesItAllTheSame(t *testing.T) {
 		c := take(t, l, claimOf("k", "a"))
 		record := []byte("the answer")
 		start := time.Now()
-		held, err := l.Release(t.Context(), c, guard.After{Keep: time.Hour, Done: true, Record: record})
+		held, err := l.Release(t.Context(), c, driver.After{Keep: time.Hour, Done: true, Record: record})
 		require.NoError(t, err)
 		require.True(t, held)
 		require.Zero(t, time.Since(start))
@@ -114,7 +114,7 @@ func TestRelease_waitsForNoSlowNodeAndReachesItAllTheSame(t *testing.T) {
 		for i, b := range boxes {
 			g, err := b.TryAcquire(t.Context(), claimOf("k", "b"))
 			require.NoError(t, err)
-			require.Equal(t, guard.Done, g.State, "node %d", i)
+			require.Equal(t, driver.Done, g.State, "node %d", i)
 			require.Equal(t, "the answer", string(g.Record), "node %d has the record as it was", i)
 		}
 	})
@@ -125,7 +125,7 @@ func TestRelease_byANodeThatHadNoAnswerIsRepeated(t *testing.T) {
 		c := take(t, l, claimOf("k", "a"))
 		synctest.Wait()
 		boxes[4].kill()
-		held, err := l.Release(t.Context(), c, guard.After{})
+		held, err := l.Release(t.Context(), c, driver.After{})
 		require.NoError(t, err)
 		require.True(t, held)
 		requireHeld(t, boxes, c, 4)
@@ -144,7 +144,7 @@ func TestRelease_saysWhetherAMajorityHeld(t *testing.T) {
 				for _, b := range boxes[:flushed] {
 					b.flush()
 				}
-				held, err := l.Release(t.Context(), c, guard.After{Keep: time.Hour, Done: true})
+				held, err := l.Release(t.Context(), c, driver.After{Keep: time.Hour, Done: true})
 				require.NoError(t, err)
 				require.Equal(t, flushed <= 2, held)
 			})

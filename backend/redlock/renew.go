@@ -146,7 +146,7 @@ func (l *Locker) reacquireAt(order *callOrder, n *node, c driver.Claim) {
 			return
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), c.TTL/3)
-		n.acquire(ctx, &c, func(_ *request[driver.Grant], grant driver.Grant, err error) {
+		n.acquire(ctx, &c, func(_ *request[driver.Answer], grant driver.Answer, err error) {
 			cancel()
 			switch {
 			case err != nil:

@@ -113,19 +113,19 @@ func (n *oddNode) wait(d time.Duration) {
 	}
 }
 
-func (n *oddNode) TryAcquire(ctx context.Context, c guard.Claim) (guard.Grant, error) {
+func (n *oddNode) TryAcquire(ctx context.Context, c driver.Claim) (driver.Answer, error) {
 	defer n.wait(n.acquire / 2)
 	n.wait(n.acquire / 2)
 	return n.box.TryAcquire(ctx, c)
 }
 
-func (n *oddNode) Release(ctx context.Context, c guard.Claim, after guard.After) (bool, error) {
+func (n *oddNode) Release(ctx context.Context, c driver.Claim, after driver.After) (bool, error) {
 	defer n.wait(n.release / 2)
 	n.wait(n.release / 2)
 	return n.box.Release(ctx, c, after)
 }
 
-func (n *oddNode) Renew(ctx context.Context, c guard.Claim) (bool, error) {
+func (n *oddNode) Renew(ctx context.Context, c driver.Claim) (bool, error) {
 	defer n.wait(n.renew)
 	held, err := n.box.Renew(ctx, c)
 	if held {
@@ -198,15 +198,15 @@ func TestRenew_doesNotBringBackAClaimWhoseReleaseHasBegun(t *testing.T) {
 					}
 					node := &guardtest.Scripted{
 						Inner: boxes[4],
-						OnRenew: func(context.Context, int, guard.Claim) (bool, error) {
+						OnRenew: func(context.Context, int, driver.Claim) (bool, error) {
 							late("renewal")
 							return false, guardtest.ErrUnscripted
 						},
-						OnAcquire: func(_ context.Context, n int, _ guard.Claim) (guard.Grant, error) {
+						OnAcquire: func(_ context.Context, n int, _ driver.Claim) (driver.Answer, error) {
 							if n > 1 {
 								late("take-back")
 							}
-							return guard.Grant{}, guardtest.ErrUnscripted
+							return driver.Answer{}, guardtest.ErrUnscripted
 						},
 					}
 					l := redlock.New(append(nodesOf(boxes[:4]), node))
@@ -217,7 +217,7 @@ func TestRenew_doesNotBringBackAClaimWhoseReleaseHasBegun(t *testing.T) {
 					require.NoError(t, err)
 					require.True(t, held)
 					time.Sleep(gone - 50*time.Millisecond)
-					held, err = l.Release(t.Context(), c, guard.After{})
+					held, err = l.Release(t.Context(), c, driver.After{})
 					require.NoError(t, err)
 					require.True(t, held)
 					time.Sleep(10 * time.Second)
@@ -240,14 +240,14 @@ func TestRenewBatch_aFrozenNodeDelaysNobodyAndEachIsReportedOnce(t *testing.T) {
 					}
 					l = redlock.New(nodes)
 				}
-				var claims []guard.Claim
+				var claims []driver.Claim
 				for i := range leases {
 					claims = append(claims, take(t, l, claimOf(fmt.Sprint("k", i), fmt.Sprint("a", i))))
 				}
 				synctest.Wait()
 				for i := range leases / 10 { // these are lost
 					for _, b := range boxes[1:] {
-						_, err := b.Release(t.Context(), claims[i*10], guard.After{})
+						_, err := b.Release(t.Context(), claims[i*10], driver.After{})
 						require.NoError(t, err)
 					}
 				}
@@ -275,7 +275,7 @@ func TestRenewBatch_aFrozenNodeDelaysNobodyAndEachIsReportedOnce(t *testing.T) {
 
 func TestRenewBatch_endsWithItsContextAndEachIsReportedOnce(t *testing.T) {
 	inBubble(t, 5, func(t *testing.T, l *redlock.Locker, boxes []*box) {
-		claims := []guard.Claim{take(t, l, claimOf("k", "a")), take(t, l, claimOf("l", "b"))}
+		claims := []driver.Claim{take(t, l, claimOf("k", "a")), take(t, l, claimOf("l", "b"))}
 		synctest.Wait()
 		for _, b := range boxes[:3] {
 			b.freeze()

@@ -10,6 +10,7 @@ import (
 
 	"github.com/seed-1795987d/onerun/backend/single"
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
 // loseReplies has the next reply to a script lost at n nodes, with its connection.
@@ -75,11 +76,11 @@ func TestFault7_repliesLostOnRelease(t *testing.T) {
 				done, held := 0, 0
 				for _, i := range q.present(t, key) {
 					switch look(t, single.New(q.direct[i]), key).state {
-					case guard.Done:
+					case driver.Done:
 						done++
-					case guard.Busy:
+					case driver.Busy:
 						held++
-					case guard.Granted:
+					case driver.Granted:
 					}
 				}
 				return done >= 3 && held == 0

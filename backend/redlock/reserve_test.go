@@ -16,12 +16,12 @@ import (
 
 // answers returns nodes of which the i-th grants what the i-th grant says. They answer one after
 // the other.
-func answers(grants ...guard.Grant) (nodes []*guardtest.Scripted, lockers []guard.Locker) {
+func answers(grants ...driver.Answer) (nodes []*guardtest.Scripted, lockers []guard.Locker) {
 	for i, g := range grants {
-		g.State = guard.Granted
-		n := &guardtest.Scripted{OnAcquire: func(_ context.Context, _ int, c guard.Claim) (guard.Grant, error) {
+		g.State = driver.Granted
+		n := &guardtest.Scripted{OnAcquire: func(_ context.Context, _ int, c driver.Claim) (driver.Answer, error) {
 			if c.Fence != 0 {
-				return guard.Grant{State: guard.Granted, Fence: c.Fence, Reserved: c.Reserve}, nil
+				return driver.Answer{State: driver.Granted, Fence: c.Fence, Reserved: c.Reserve}, nil
 			}
 			time.Sleep(time.Duration(i+1) * time.Millisecond)
 			return g, nil
@@ -43,37 +43,37 @@ func asked(n *guardtest.Scripted, op driver.Op) (all [][2]int) {
 
 func TestTryAcquire_reservesWhatAllOfAMajorityHaveReserved(t *testing.T) {
 	for name, c := range map[string]struct {
-		grants  []guard.Grant
-		want    guard.Grant
+		grants  []driver.Answer
+		want    driver.Answer
 		renewed map[int][][2]int // by node
 	}{
 		"all grant one fence": {
-			grants: []guard.Grant{{Fence: 70, Reserved: 9}, {Fence: 70, Reserved: 5}, {Fence: 70, Reserved: 8}},
-			want:   guard.Grant{State: guard.Granted, Fence: 70, Reserved: 5},
+			grants: []driver.Answer{{Fence: 70, Reserved: 9}, {Fence: 70, Reserved: 5}, {Fence: 70, Reserved: 8}},
+			want:   driver.Answer{State: driver.Granted, Fence: 70, Reserved: 5},
 		},
 		"one reserves nothing": {
-			grants: []guard.Grant{{Fence: 70, Reserved: 9}, {Fence: 70}, {Fence: 70, Reserved: 8}},
-			want:   guard.Grant{State: guard.Granted, Fence: 70},
+			grants: []driver.Answer{{Fence: 70, Reserved: 9}, {Fence: 70}, {Fence: 70, Reserved: 8}},
+			want:   driver.Answer{State: driver.Granted, Fence: 70},
 		},
 		"one reserves more than it was asked for": {
-			grants: []guard.Grant{{Fence: 70, Reserved: 99}, {Fence: 70, Reserved: 99}, {Fence: 70, Reserved: 99}},
-			want:   guard.Grant{State: guard.Granted, Fence: 70, Reserved: 10},
+			grants: []driver.Answer{{Fence: 70, Reserved: 99}, {Fence: 70, Reserved: 99}, {Fence: 70, Reserved: 99}},
+			want:   driver.Answer{State: driver.Granted, Fence: 70, Reserved: 10},
 		},
 		"those with a lower fence reserve as many as those with the highest": {
-			grants:  []guard.Grant{{Fence: 60, Reserved: 10}, {Fence: 70, Reserved: 4}, {Fence: 60, Reserved: 1}},
-			want:    guard.Grant{State: guard.Granted, Fence: 70, Reserved: 4},
+			grants:  []driver.Answer{{Fence: 60, Reserved: 10}, {Fence: 70, Reserved: 4}, {Fence: 60, Reserved: 1}},
+			want:    driver.Answer{State: driver.Granted, Fence: 70, Reserved: 4},
 			renewed: map[int][][2]int{0: {{70, 4}}, 2: {{70, 4}}},
 		},
 		"a claim that is repeated reserves nothing": {
-			grants:  []guard.Grant{{Fence: 70, Held: true}, {Fence: 70, Held: true}, {Fence: 70, Held: true}},
-			want:    guard.Grant{State: guard.Granted, Fence: 70, Held: true},
+			grants:  []driver.Answer{{Fence: 70, Held: true}, {Fence: 70, Held: true}, {Fence: 70, Held: true}},
+			want:    driver.Answer{State: driver.Granted, Fence: 70, Held: true},
 			renewed: nil,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				down := &guardtest.Scripted{OnAcquire: func(context.Context, int, guard.Claim) (guard.Grant, error) {
-					return guard.Grant{}, guardtest.Fail(driver.KindConnection)
+				down := &guardtest.Scripted{OnAcquire: func(context.Context, int, driver.Claim) (driver.Answer, error) {
+					return driver.Answer{}, guardtest.Fail(driver.KindConnection)
 				}}
 				nodes, lockers := answers(c.grants...)
 				claim := claimOf("k", "a")
@@ -93,12 +93,12 @@ func TestTryAcquire_reservesWhatAllOfAMajorityHaveReserved(t *testing.T) {
 func TestTryAcquire_aNodeThatTakesTheLeaseInAgainReservesWhatTheLeaseDoes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		nodes, lockers := answers(
-			guard.Grant{Fence: 70, Reserved: 4}, guard.Grant{Fence: 70, Reserved: 4}, guard.Grant{Fence: 80, Reserved: 10})
+			driver.Answer{Fence: 70, Reserved: 4}, driver.Answer{Fence: 70, Reserved: 4}, driver.Answer{Fence: 80, Reserved: 10})
 		claim := claimOf("k", "a")
 		claim.Reserve = 10
 		g, err := redlock.New(lockers).TryAcquire(t.Context(), claim)
 		require.NoError(t, err)
-		require.Equal(t, guard.Grant{State: guard.Granted, Fence: 70, Reserved: 4}, g)
+		require.Equal(t, driver.Answer{State: driver.Granted, Fence: 70, Reserved: 4}, g)
 		time.Sleep(time.Second) // until the third node has answered and its grant was replaced
 		require.Equal(t, [][2]int{{0, 10}, {70, 4}}, asked(nodes[2], driver.OpAcquire))
 	})
@@ -106,8 +106,8 @@ func TestTryAcquire_aNodeThatTakesTheLeaseInAgainReservesWhatTheLeaseDoes(t *tes
 
 func TestRenew_aNodeThatTakesTheLeaseInAgainReservesWhatIsLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		nodes, lockers := answers(guard.Grant{}, guard.Grant{}, guard.Grant{})
-		nodes[1].OnRenew = func(context.Context, int, guard.Claim) (bool, error) { return false, nil }
+		nodes, lockers := answers(driver.Answer{}, driver.Answer{}, driver.Answer{})
+		nodes[1].OnRenew = func(context.Context, int, driver.Claim) (bool, error) { return false, nil }
 		claim := claimOf("k", "a")
 		claim.Fence, claim.Reserve = 75, 3 // handed off a few times
 		held, err := redlock.New(lockers).Renew(t.Context(), claim)

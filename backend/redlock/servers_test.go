@@ -10,6 +10,7 @@ import (
 	"github.com/seed-1795987d/onerun/backend/redlock"
 	"github.com/seed-1795987d/onerun/backend/single"
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 	"github.com/seed-1795987d/onerun/internal/testkit/redistest/faultmetrics"
 )
@@ -62,7 +63,7 @@ func (q *quorum) held(t testing.TB, lease *guard.Lease) (n int) {
 	t.Helper()
 	fence := lease.Fence()
 	for _, i := range q.present(t, lease.Key()) {
-		if h := look(t, single.New(q.direct[i]), lease.Key()); h.state == guard.Busy && h.fence == fence {
+		if h := look(t, single.New(q.direct[i]), lease.Key()); h.state == driver.Busy && h.fence == fence {
 			n++
 		}
 	}

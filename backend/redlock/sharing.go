@@ -7,11 +7,11 @@ import (
 	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
-// checkSharing returns nil for driver.Any if all nodes can share keys.
+// checkSharing returns nil for driver.Unlimited if all nodes can share keys.
 // It refuses limits. Each node knows only a part of the holders, so a key with a limit of n could
 // have more of them: one for each majority that can be made of n grants on each node.
 func (l *Locker) checkSharing(n int) error {
-	if n != driver.Any {
+	if n != driver.Unlimited {
 		return &driver.SettingError{
 			Setting: "WithLimit", Value: strconv.Itoa(n),
 			Reason: "cannot be kept on a quorum, as each of its nodes knows only a part of the holders: " +
@@ -34,7 +34,7 @@ func (l *Locker) checkSharing(n int) error {
 // sameHolder reports whether the nodes that gave these answers may have the same holder. Claims
 // that share a key do so on all nodes, but not in the same order, so that each node names another
 // one.
-func sameHolder(a, b driver.Grant) bool { return a.Holder == b.Holder || a.Shared && b.Shared }
+func sameHolder(a, b driver.Answer) bool { return a.Holder == b.Holder || a.Shared && b.Shared }
 
 // countWanted returns how many nodes keep other claims away for the claim, which they refused.
 func countWanted(votes []vote) (n int) {

@@ -19,7 +19,7 @@ type plainNode struct{ guard.Locker }
 
 func TestDescribe_refusesLimitsAndNodesThatCannotShare(t *testing.T) {
 	l := redlock.New(memories(3))
-	require.NoError(t, l.Describe().Shares(driver.Any))
+	require.NoError(t, l.Describe().Shares(driver.Unlimited))
 	var refused *guard.SettingError
 	require.ErrorAs(t, l.Describe().Shares(2), &refused)
 	require.Equal(t, "WithLimit", refused.Setting)
@@ -29,23 +29,23 @@ func TestDescribe_refusesLimitsAndNodesThatCannotShare(t *testing.T) {
 	require.ErrorAs(t, err, &refused)
 
 	l = redlock.New(append(memories(2), plainNode{memory.New()}))
-	require.ErrorAs(t, l.Describe().Shares(driver.Any), &refused)
+	require.ErrorAs(t, l.Describe().Shares(driver.Unlimited), &refused)
 	require.ErrorContains(t, refused, "node 3 (redlock_test.plainNode) grants a key to one claim at a time")
 }
 
-func shared(id string) guard.Claim {
+func shared(id string) driver.Claim {
 	c := claimOf("k", id)
-	c.Among = driver.Any
+	c.MaxHolders = driver.Unlimited
 	return c
 }
 
-func waiting(id string) guard.Claim {
+func waiting(id string) driver.Claim {
 	c := claimOf("k", id)
 	c.Waits = true
 	return c
 }
 
-func try(t *testing.T, l guard.Locker, c guard.Claim) guard.Grant {
+func try(t *testing.T, l guard.Locker, c driver.Claim) driver.Answer {
 	t.Helper()
 	g, err := l.TryAcquire(t.Context(), c)
 	require.NoError(t, err)
@@ -63,11 +63,11 @@ func TestSharing_aClaimAloneAndOthersExcludeEachOtherOnOtherMajorities(t *testin
 		boxes[4].heal()
 		boxes[0].kill()
 		boxes[1].kill()
-		require.Equal(t, guard.Busy, try(t, l, claimOf("k", "writer")).State)
+		require.Equal(t, driver.Busy, try(t, l, claimOf("k", "writer")).State)
 		boxes[0].heal()
 		boxes[1].heal()
 		time.Sleep(time.Second) // the grants of the refused claim are released
-		held, err := l.Release(t.Context(), reader, guard.After{})
+		held, err := l.Release(t.Context(), reader, driver.After{})
 		require.NoError(t, err)
 		require.True(t, held)
 		time.Sleep(time.Second)
@@ -80,7 +80,7 @@ func TestSharing_aClaimAloneAndOthersExcludeEachOtherOnOtherMajorities(t *testin
 		boxes[0].heal()
 		boxes[1].heal()
 		boxes[2].kill()
-		require.Equal(t, guard.Busy, try(t, l, shared("reader 2")).State)
+		require.Equal(t, driver.Busy, try(t, l, shared("reader 2")).State)
 	})
 }
 
@@ -89,17 +89,17 @@ func TestSharing_nodesThatNameDifferentHoldersAreNotContested(t *testing.T) {
 	inBubble(t, 5, func(t *testing.T, l *redlock.Locker, boxes []*box) {
 		for i, b := range boxes {
 			for j := range boxes { // in another order on each
-				require.Equal(t, guard.Granted, try(t, b, shared(string(rune('a'+(i+j)%5)))).State)
+				require.Equal(t, driver.Granted, try(t, b, shared(string(rune('a'+(i+j)%5)))).State)
 				time.Sleep(time.Millisecond)
 			}
 		}
 		g := try(t, l, claimOf("k", "writer"))
-		require.Equal(t, guard.Busy, g.State)
+		require.Equal(t, driver.Busy, g.State)
 		require.False(t, g.Contested)
 		require.False(t, g.Wanted)
 		require.True(t, try(t, l, waiting("writer 2")).Wanted)
-		require.Equal(t, guard.Granted, try(t, l, shared("a")).State, "it shares the key already")
-		require.Equal(t, guard.Busy, try(t, l, shared("f")).State)
+		require.Equal(t, driver.Granted, try(t, l, shared("a")).State, "it shares the key already")
+		require.Equal(t, driver.Busy, try(t, l, shared("f")).State)
 	})
 }
 
@@ -115,13 +115,13 @@ func TestSharing_aClaimThatFewNodesWantIsWantedByNone(t *testing.T) {
 			boxes[i].answerAfter(func() time.Duration { return 500 * time.Millisecond })
 		}
 		g := try(t, l, waiting("writer"))
-		require.Equal(t, guard.Busy, g.State)
+		require.Equal(t, driver.Busy, g.State)
 		require.False(t, g.Wanted)
 		time.Sleep(5 * time.Second)
 		for i, b := range boxes {
-			want := guard.Granted
+			want := driver.Granted
 			if i < 3 {
-				want = guard.Busy
+				want = driver.Busy
 			}
 			require.Equal(t, want, try(t, b, shared("reader 2")).State, "node %d", i)
 		}
@@ -149,24 +149,24 @@ func TestSharing_aWriterIsGrantedAfterTheReadersForWhomItWaited(t *testing.T) {
 		for range 3 {
 			require.True(t, try(t, l, writer).Wanted)
 			time.Sleep(time.Second)
-			require.Equal(t, guard.Busy, try(t, l, shared("late")).State)
+			require.Equal(t, driver.Busy, try(t, l, shared("late")).State)
 		}
 		boxes[1].heal()
-		for _, c := range []guard.Claim{first, second} {
+		for _, c := range []driver.Claim{first, second} {
 			held, err := l.Renew(t.Context(), c)
 			require.NoError(t, err)
 			require.True(t, held)
-			held, err = l.Release(t.Context(), c, guard.After{})
+			held, err = l.Release(t.Context(), c, driver.After{})
 			require.NoError(t, err)
 			require.True(t, held)
 		}
 		time.Sleep(time.Second)
-		require.Equal(t, guard.Busy, try(t, l, shared("late")).State)
+		require.Equal(t, driver.Busy, try(t, l, shared("late")).State)
 		time.Sleep(time.Second) // the grants of the refused claim are released
 		granted := take(t, l, writer)
 		require.Greater(t, granted.Fence, second.Fence)
-		require.Equal(t, guard.Busy, try(t, l, shared("late")).State)
-		held, err := l.Release(t.Context(), granted, guard.After{})
+		require.Equal(t, driver.Busy, try(t, l, shared("late")).State)
+		held, err := l.Release(t.Context(), granted, driver.After{})
 		require.NoError(t, err)
 		require.True(t, held)
 		time.Sleep(time.Second)

@@ -32,12 +32,12 @@ func TestLong_suiteOnMemory(t *testing.T) {
 	nodes := func(testing.TB) guard.Locker { return redlock.New(memories(5)) }
 	guardtest.Run(t, guardtest.Backend{
 		New: nodes, Bubble: true, Ledger: true, Inspects: true, MinTTL: 5 * time.Millisecond,
-		Shares: []int{driver.Any},
+		Shares: []int{driver.Unlimited},
 		// it waits for all other goroutines
 		Settled: func(testing.TB) { time.Sleep(time.Microsecond) },
 	})
 	guardtest.RunExclusion(t, guardtest.Backend{
-		New: nodes, MinTTL: minTTL, Shares: []int{driver.Any},
+		New: nodes, MinTTL: minTTL, Shares: []int{driver.Unlimited},
 	})
 }
 
@@ -69,7 +69,7 @@ func onFiveServers(t *testing.T, runs map[string]func(*testing.T, guardtest.Back
 		"single":    func(t testing.TB, s *redistest.Server) guard.Locker { return single.New(s.Client(t)) },
 		"reentrant": func(t testing.TB, s *redistest.Server) guard.Locker { return reentrant.New(s.Client(t)) },
 	}
-	shares := map[string][]int{"single": {driver.Any}}
+	shares := map[string][]int{"single": {driver.Unlimited}}
 	for name, run := range runs {
 		node := kinds[name]
 		t.Run(name, func(t *testing.T) {
@@ -139,15 +139,15 @@ type counted struct {
 // Unwrap has driver.Ability find what only some backends can do.
 func (c counted) Unwrap() guard.Locker { return c.server }
 
-func (c counted) StartAcquire(ctx context.Context, claim guard.Claim, done func(guard.Grant, error)) {
+func (c counted) StartAcquire(ctx context.Context, claim driver.Claim, done func(driver.Answer, error)) {
 	c.underWay.Add(1)
-	c.server.StartAcquire(ctx, claim, func(grant guard.Grant, err error) {
+	c.server.StartAcquire(ctx, claim, func(grant driver.Answer, err error) {
 		done(grant, err)
 		c.underWay.Add(-1)
 	})
 }
 
-func (c counted) StartRelease(ctx context.Context, claim guard.Claim, after guard.After, done func(bool, error)) {
+func (c counted) StartRelease(ctx context.Context, claim driver.Claim, after driver.After, done func(bool, error)) {
 	c.underWay.Add(1)
 	c.server.StartRelease(ctx, claim, after, func(held bool, err error) {
 		done(held, err)

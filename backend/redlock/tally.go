@@ -11,7 +11,7 @@ import (
 // A vote is a node's answer to a claim.
 type vote struct {
 	node  *node
-	grant driver.Grant
+	grant driver.Answer
 	err   error
 }
 
@@ -36,7 +36,7 @@ type tally struct {
 	fence   uint64 // if granted
 	// if granted: a majority held the key for the claim or its owner; if waitForMore: some did
 	held    bool
-	refusal driver.Grant // if refused
+	refusal driver.Answer // if refused
 }
 
 // count counts the votes. If late, it waits for no further votes.
@@ -119,13 +119,13 @@ const maxSkew = time.Second
 
 // refuse returns the tally of votes with which the claim can no longer be granted.
 func (l *Locker) refuse(votes []vote, grants, busy int, late bool) tally {
-	var of []driver.Grant
+	var of []driver.Answer
 	for _, v := range votes {
 		if v.err == nil && v.grant.State == driver.Busy {
 			of = append(of, v.grant)
 		}
 	}
-	slices.SortStableFunc(of, func(a, b driver.Grant) int {
+	slices.SortStableFunc(of, func(a, b driver.Answer) int {
 		return int(min(max(int64(leftOrForever(a.Left)-leftOrForever(b.Left)), -1), 1))
 	})
 	top, most := of[0], 0
@@ -163,7 +163,7 @@ func leftOrForever(left time.Duration) time.Duration {
 }
 
 // lastDone returns the marker that lasts longest. The work is done, even if few nodes know it.
-func lastDone(votes []vote) (done driver.Grant) {
+func lastDone(votes []vote) (done driver.Answer) {
 	for _, v := range votes {
 		if v.err == nil && v.grant.State == driver.Done && (done.State != driver.Done || leftOrForever(v.grant.Left) > leftOrForever(done.Left)) {
 			done = v.grant

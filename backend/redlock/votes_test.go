@@ -30,7 +30,7 @@ func TestTryAcquire_needsMoreThanHalfOfTheNodesAndWaitsForNoOther(t *testing.T) 
 							held, err := l.Renew(t.Context(), claim)
 							require.NoError(t, err)
 							require.True(t, held)
-							held, err = l.Release(t.Context(), claim, guard.After{})
+							held, err = l.Release(t.Context(), claim, driver.After{})
 							require.NoError(t, err)
 							require.True(t, held)
 							require.Zero(t, time.Since(start), "nobody has waited for the slow")
@@ -92,7 +92,7 @@ func TestTryAcquire_releasesAGrantThatArrivesAfterALostBallot(t *testing.T) {
 		boxes[4].answerAfter(func() time.Duration { return 2 * time.Second })
 		g, err := l.TryAcquire(t.Context(), claimOf("k", "a"))
 		require.NoError(t, err)
-		require.Equal(t, guard.Busy, g.State)
+		require.Equal(t, driver.Busy, g.State)
 		require.Equal(t, "other", g.Holder)
 		require.False(t, g.Contested)
 		time.Sleep(time.Second + 500*time.Millisecond)
@@ -123,9 +123,9 @@ func TestTryAcquire_replacesAHigherGrantThatArrivesAfterTheWin(t *testing.T) {
 // next ballot.
 func TestTryAcquire_whatALateAnswerUndoesIsNotTheNextTry(t *testing.T) {
 	inBubble(t, 5, func(t *testing.T, _ *redlock.Locker, boxes []*box) {
-		fails := &guardtest.Scripted{Inner: boxes[0], OnAcquire: func(ctx context.Context, n int, c guard.Claim) (guard.Grant, error) {
+		fails := &guardtest.Scripted{Inner: boxes[0], OnAcquire: func(ctx context.Context, n int, c driver.Claim) (driver.Answer, error) {
 			if n == 1 {
-				return guard.Grant{}, guardtest.Fail(driver.KindOther)
+				return driver.Answer{}, guardtest.Fail(driver.KindOther)
 			}
 			return boxes[0].TryAcquire(ctx, c)
 		}}
@@ -152,7 +152,7 @@ func TestTryAcquire_aWinThatFailsReleasesLateGrants(t *testing.T) {
 		boxes[0].ahead = time.Second // the others have to be raised
 		boxes[3].answerAfter(func() time.Duration { return 100 * time.Millisecond })
 		boxes[4].kill()
-		hangs := &guardtest.Scripted{Inner: boxes[1], OnRenew: func(ctx context.Context, _ int, _ guard.Claim) (bool, error) {
+		hangs := &guardtest.Scripted{Inner: boxes[1], OnRenew: func(ctx context.Context, _ int, _ driver.Claim) (bool, error) {
 			return false, guardtest.Hang(ctx)
 		}}
 		l := redlock.New([]guard.Locker{boxes[0], hangs, boxes[2], boxes[3], boxes[4]})
@@ -172,10 +172,10 @@ func TestTryAcquire_aWinThatCannotBeCompletedFailsAtOnce(t *testing.T) {
 		boxes[0].ahead = time.Second // the others have to be raised
 		boxes[3].kill()
 		boxes[4].kill()
-		hangs := &guardtest.Scripted{Inner: boxes[1], OnRenew: func(ctx context.Context, _ int, _ guard.Claim) (bool, error) {
+		hangs := &guardtest.Scripted{Inner: boxes[1], OnRenew: func(ctx context.Context, _ int, _ driver.Claim) (bool, error) {
 			return false, guardtest.Hang(ctx)
 		}}
-		fails := &guardtest.Scripted{Inner: boxes[2], OnRenew: func(context.Context, int, guard.Claim) (bool, error) {
+		fails := &guardtest.Scripted{Inner: boxes[2], OnRenew: func(context.Context, int, driver.Claim) (bool, error) {
 			return false, guardtest.Fail(driver.KindConnection)
 		}}
 		start := time.Now()
@@ -191,14 +191,14 @@ func TestTryAcquire_takesAnotherLookWhereTheNodesDifferInWhatIsLeft(t *testing.T
 		c := take(t, l, claimOf("k", "a"))
 		synctest.Wait()
 		for _, b := range boxes[2:] {
-			_, err := b.Release(t.Context(), c, guard.After{Keep: 10 * time.Second})
+			_, err := b.Release(t.Context(), c, driver.After{Keep: 10 * time.Second})
 			require.NoError(t, err)
 			b.answerAfter(func() time.Duration { return time.Millisecond })
 		}
 		boxes[2].answerAfter(nil)
 		g, err := l.TryAcquire(t.Context(), claimOf("k", "b"))
 		require.NoError(t, err)
-		require.Equal(t, guard.Busy, g.State)
+		require.Equal(t, driver.Busy, g.State)
 		require.LessOrEqual(t, g.Left, 10*time.Second)
 	})
 }
@@ -206,14 +206,14 @@ func TestTryAcquire_takesAnotherLookWhereTheNodesDifferInWhatIsLeft(t *testing.T
 func TestTryAcquire_saysThatTheWorkIsDoneIfAnyNodeKnows(t *testing.T) {
 	inBubble(t, 5, func(t *testing.T, l *redlock.Locker, boxes []*box) {
 		c := take(t, boxes[4], claimOf("k", "old"))
-		_, err := boxes[4].Release(t.Context(), c, guard.After{Keep: time.Hour, Done: true, Record: []byte("r")})
+		_, err := boxes[4].Release(t.Context(), c, driver.After{Keep: time.Hour, Done: true, Record: []byte("r")})
 		require.NoError(t, err)
 		for _, b := range boxes[:2] {
 			b.freeze()
 		}
 		g, err := l.TryAcquire(t.Context(), claimOf("k", "a"))
 		require.NoError(t, err)
-		require.Equal(t, guard.Done, g.State)
+		require.Equal(t, driver.Done, g.State)
 		require.Equal(t, "r", string(g.Record))
 	})
 }
@@ -224,7 +224,7 @@ func TestTryAcquire_aMarkerThatAMajorityHasForgottenIsNoAnswerToAHolder(t *testi
 	inBubble(t, 5, func(t *testing.T, l *redlock.Locker, boxes []*box) {
 		for _, b := range boxes[3:] {
 			old := take(t, b, claimOf("k", "old"))
-			_, err := b.Release(t.Context(), old, guard.After{Keep: time.Hour, Done: true})
+			_, err := b.Release(t.Context(), old, driver.After{Keep: time.Hour, Done: true})
 			require.NoError(t, err)
 		}
 		c := claimOf("k", "a")
@@ -234,7 +234,7 @@ func TestTryAcquire_aMarkerThatAMajorityHasForgottenIsNoAnswerToAHolder(t *testi
 		}
 		g, err := l.TryAcquire(t.Context(), c)
 		require.NoError(t, err)
-		require.Equal(t, guard.Granted, g.State)
+		require.Equal(t, driver.Granted, g.State)
 		require.True(t, g.Held)
 		for i, b := range boxes[:3] {
 			require.NotZero(t, b.fence(t, "k", "a"), "node %d still has it", i)
@@ -253,7 +253,7 @@ func TestTryAcquire_aRepeatedClaimWaitsForSlowNodesThatMayHoldIt(t *testing.T) {
 		}
 		g, err := l.TryAcquire(t.Context(), c)
 		require.NoError(t, err)
-		require.Equal(t, guard.Granted, g.State, "two are busy, but the other three hold it")
+		require.Equal(t, driver.Granted, g.State, "two are busy, but the other three hold it")
 		require.True(t, g.Held)
 		synctest.Wait()
 		for i, b := range boxes[:3] {
@@ -268,7 +268,7 @@ func TestTryAcquire_aClaimThatIsRepeatedHasTheFenceOfTheMajority(t *testing.T) {
 		c := take(t, l, claimOf("k", "a"))
 		synctest.Wait() // all nodes have been asked
 		for _, b := range boxes[3:] {
-			_, err := b.Release(t.Context(), c, guard.After{})
+			_, err := b.Release(t.Context(), c, driver.After{})
 			require.NoError(t, err)
 			higher := claimOf("k", "a")
 			higher.Fence = c.Fence + 1000
@@ -291,7 +291,7 @@ func TestTryAcquire_aSplitVoteIsContestedAndWaitsOnlyALittleForTheSlow(t *testin
 		start := time.Now()
 		g, err := l.TryAcquire(t.Context(), claimOf("k", "a"))
 		require.NoError(t, err)
-		require.Equal(t, guard.Busy, g.State)
+		require.Equal(t, driver.Busy, g.State)
 		require.True(t, g.Contested)
 		require.Equal(t, 5*time.Millisecond, time.Since(start))
 	})
@@ -306,7 +306,7 @@ func TestTryAcquire_aSplitVoteAmongThoseThatAnswerWaitsOnlyALittleForTheSlow(t *
 		start := time.Now()
 		g, err := l.TryAcquire(t.Context(), claimOf("k", "a"))
 		require.NoError(t, err)
-		require.Equal(t, guard.Busy, g.State)
+		require.Equal(t, driver.Busy, g.State)
 		require.True(t, g.Contested)
 		require.Equal(t, 5*time.Millisecond, time.Since(start))
 	})

@@ -20,13 +20,13 @@ func TestWin_reservesNoMoreThanANodeHasWhoseVoteWasNotCounted(t *testing.T) {
 	l := New(nodes)
 	c := driver.Claim{Key: "k", ID: "a", Owner: "a", TTL: time.Minute, Reserve: 10}
 	b := &ballot{locker: l, claim: c, order: l.orders.enter(c.ID), start: time.Now()}
-	for i, g := range []driver.Grant{{Fence: 70, Reserved: 10}, {Fence: 60, Reserved: 10}, {Fence: 60, Reserved: 10}} {
+	for i, g := range []driver.Answer{{Fence: 70, Reserved: 10}, {Fence: 60, Reserved: 10}, {Fence: 60, Reserved: 10}} {
 		g.State = driver.Granted
 		b.votes = append(b.votes, vote{node: l.nodes[i], grant: g})
 	}
 	counted := l.count(b.votes, false)
 	require.Equal(t, granted, counted.verdict)
-	b.votes = append(b.votes, vote{node: l.nodes[3], grant: driver.Grant{State: driver.Granted, Fence: 70, Reserved: 2}})
+	b.votes = append(b.votes, vote{node: l.nodes[3], grant: driver.Answer{State: driver.Granted, Fence: 70, Reserved: 2}})
 	reserved, err := b.win(t.Context(), counted)
 	require.NoError(t, err)
 	require.Equal(t, 2, reserved)

@@ -8,7 +8,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-1795987d/onerun/backend/reentrant"
-	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 )
@@ -21,7 +20,7 @@ func BenchmarkHolders(b *testing.B) {
 		locker := reentrant.New(server.Client(b))
 		claim := func(i int) *claimant {
 			c := claims(b, locker, "k", fmt.Sprint("owner of ", i), fmt.Sprint("an ID of 26 characters, ", i), time.Hour)
-			c.claim.Among = driver.Any
+			c.claim.MaxHolders = driver.Unlimited
 			return c
 		}
 		for i := range n {
@@ -31,7 +30,7 @@ func BenchmarkHolders(b *testing.B) {
 		b.Run(fmt.Sprintf("others=%d/pair", n), func(b *testing.B) {
 			for b.Loop() {
 				one.take()
-				require.True(b, one.release(guard.After{}))
+				require.True(b, one.release(driver.After{}))
 			}
 		})
 		one.take()

@@ -109,26 +109,26 @@ func requireNotHeld(t testing.TB, lease *guard.Lease) {
 type claimant struct {
 	t      testing.TB
 	locker guard.Locker
-	claim  guard.Claim
+	claim  driver.Claim
 }
 
 // claims returns a claimant of the key whose claim has that ID.
 func claims(t testing.TB, locker guard.Locker, key, owner, id string, ttl time.Duration) *claimant {
-	return &claimant{t, locker, guard.Claim{Key: key, ID: id, Owner: owner, TTL: ttl, Label: "label of " + id}}
+	return &claimant{t, locker, driver.Claim{Key: key, ID: id, Owner: owner, TTL: ttl, Label: "label of " + id}}
 }
 
-func (c *claimant) ask() guard.Grant {
+func (c *claimant) ask() driver.Answer {
 	c.t.Helper()
 	grant, err := c.locker.TryAcquire(c.t.Context(), c.claim)
 	require.NoError(c.t, err)
-	c.claim.Repeated = grant.State == guard.Busy && (grant.Wanted || c.claim.Queue == driver.Queued)
+	c.claim.Repeated = grant.State == driver.Busy && (grant.Wanted || c.claim.Queue == driver.Queued)
 	return grant
 }
 
-func (c *claimant) take() guard.Grant {
+func (c *claimant) take() driver.Answer {
 	c.t.Helper()
 	grant := c.ask()
-	require.Equal(c.t, guard.Granted, grant.State, "%+v", grant)
+	require.Equal(c.t, driver.Granted, grant.State, "%+v", grant)
 	c.claim.Fence = grant.Fence
 	return grant
 }
@@ -140,7 +140,7 @@ func (c *claimant) renew() bool {
 	return held
 }
 
-func (c *claimant) release(after guard.After) bool {
+func (c *claimant) release(after driver.After) bool {
 	c.t.Helper()
 	held, err := c.locker.Release(c.t.Context(), c.claim, after)
 	require.NoError(c.t, err)

@@ -6,8 +6,8 @@
 -- letter          ends (ms since 1970)      x               seat       label      text
 --   H held        when the lease ends       -               -          -          label of the hold
 --   K kept        when a minimum hold ends  -               -          -          label of the hold
---   S H, shared   like H                    Among           seat or 0  -          label of the hold
---   M K, shared   like K                    Among           seat or 0  -          label of the hold
+--   S H, shared   like H                    MaxHolders      seat or 0  -          label of the hold
+--   M K, shared   like K                    MaxHolders      seat or 0  -          label of the hold
 --   D done        when the marker ends      bytes of label  -          the run's  record
 --
 -- Under WithReadWrite, S and M have neither x nor seat. Markers of old versions have neither x nor

@@ -21,11 +21,11 @@ func onServer(t *testing.T) (guard.Locker, *redis.Client) {
 }
 
 // requireState asks for "k" with another claim, that must be refused with that state.
-func requireState(t *testing.T, locker guard.Locker, owner string, want guard.State) guard.Grant {
+func requireState(t *testing.T, locker guard.Locker, owner string, want driver.State) driver.Answer {
 	t.Helper()
 	grant := claims(t, locker, "k", owner, "probe", long).ask()
 	require.Equal(t, want, grant.State, "%+v", grant)
-	require.NotEqual(t, guard.Granted, want, "a probe does not hold")
+	require.NotEqual(t, driver.Granted, want, "a probe does not hold")
 	return grant
 }
 
@@ -50,20 +50,20 @@ func TestHolds_theKeyLastsAsLongAsTheLongestNeeds(t *testing.T) {
 	requireLeft(30 * time.Second)
 	require.True(t, briefest.take().Held)
 	requireLeft(30 * time.Second)
-	require.True(t, briefest.release(guard.After{}))
+	require.True(t, briefest.release(driver.After{}))
 	requireLeft(30 * time.Second)
-	require.InDelta(t, 30*time.Second, requireState(t, locker, "them", guard.Busy).Left, float64(time.Second))
+	require.InDelta(t, 30*time.Second, requireState(t, locker, "them", driver.Busy).Left, float64(time.Second))
 
-	require.True(t, lasting.release(guard.After{}))
+	require.True(t, lasting.release(driver.After{}))
 	requireLeft(10 * time.Second)
-	require.InDelta(t, 10*time.Second, requireState(t, locker, "them", guard.Busy).Left, float64(time.Second))
+	require.InDelta(t, 10*time.Second, requireState(t, locker, "them", driver.Busy).Left, float64(time.Second))
 	lasting.take()
 	requireLeft(30 * time.Second)
-	require.True(t, brief.release(guard.After{}))
+	require.True(t, brief.release(driver.After{}))
 	requireLeft(30 * time.Second)
-	require.True(t, lasting.release(guard.After{}))
+	require.True(t, lasting.release(driver.After{}))
 	requireGone(t, rdb, "k")
-	require.False(t, lasting.release(guard.After{}), "it is not held any more")
+	require.False(t, lasting.release(driver.After{}), "it is not held any more")
 	require.False(t, lasting.renew())
 	requireGone(t, rdb, "k")
 }
@@ -76,8 +76,8 @@ func TestHolds_oneThatIsNotRenewedCountsUntilItEnds(t *testing.T) {
 	start := time.Now()
 	dead.take()
 	alive.take()
-	require.True(t, alive.release(guard.After{}))
-	left := requireState(t, locker, "them", guard.Busy).Left
+	require.True(t, alive.release(driver.After{}))
+	left := requireState(t, locker, "them", driver.Busy).Left
 	require.LessOrEqual(t, left, ttl, "the dead one still counts")
 	require.Positive(t, left)
 	require.LessOrEqual(t, timeLeft(t, rdb, "k"), ttl)
@@ -90,8 +90,8 @@ func TestHolds_oneThatIsNotRenewedCountsUntilItEnds(t *testing.T) {
 	require.True(t, alive.renew())
 	require.EqualValues(t, 2, rdb.HLen(t.Context(), "k").Val(), "its field is there yet")
 	require.False(t, dead.renew())
-	require.False(t, dead.release(guard.After{}))
-	require.True(t, alive.release(guard.After{}))
+	require.False(t, dead.release(driver.After{}))
+	require.True(t, alive.release(driver.After{}))
 	requireGone(t, rdb, "k")
 }
 
@@ -109,7 +109,7 @@ func TestHolds_ofOneOwnerShareAFenceAndOthersGetALargerOne(t *testing.T) {
 		highest = fence + 7
 		require.Equal(t, highest, claims(t, locker, "k", owner, "c", long).take().Fence)
 		for _, id := range []string{"a", "b", "c"} {
-			require.True(t, claims(t, locker, "k", owner, id, long).release(guard.After{}))
+			require.True(t, claims(t, locker, "k", owner, id, long).release(driver.After{}))
 		}
 	}
 }
@@ -120,19 +120,19 @@ func TestHolds_aMinimumHoldRefusesItsOwnerToo(t *testing.T) {
 	first, second := claims(t, locker, "k", "us", "first", long), claims(t, locker, "k", "us", "second", long)
 	first.take()
 	second.take()
-	require.True(t, first.release(guard.After{Keep: 20 * time.Second}))
+	require.True(t, first.release(driver.After{Keep: 20 * time.Second}))
 	third := claims(t, locker, "k", "us", "third", 10*time.Second)
 	third.take() // a live hold of the owner's lets it in
-	require.True(t, third.release(guard.After{}))
-	require.True(t, second.release(guard.After{}))
+	require.True(t, third.release(driver.After{}))
+	require.True(t, second.release(driver.After{}))
 
-	grant := requireState(t, locker, "us", guard.Busy)
+	grant := requireState(t, locker, "us", driver.Busy)
 	require.InDelta(t, 20*time.Second, grant.Left, float64(time.Second))
 	require.Equal(t, "label of first", grant.Label)
 	require.InDelta(t, 20*time.Second, timeLeft(t, rdb, "k"), float64(time.Second))
 	require.False(t, first.renew())
-	require.True(t, first.release(guard.After{}), "a release that is repeated changes nothing")
-	requireState(t, locker, "us", guard.Busy)
+	require.True(t, first.release(driver.After{}), "a release that is repeated changes nothing")
+	requireState(t, locker, "us", driver.Busy)
 }
 
 func TestHolds_aDoneMarkerTakesPrecedenceOverOtherHolds(t *testing.T) {
@@ -141,16 +141,16 @@ func TestHolds_aDoneMarkerTakesPrecedenceOverOtherHolds(t *testing.T) {
 	first, second := claims(t, locker, "k", "us", "first", long), claims(t, locker, "k", "us", "second", 10*time.Second)
 	first.take()
 	second.take()
-	require.True(t, first.release(guard.After{Keep: 20 * time.Second, Done: true, Record: []byte("the \x00 answer")}))
+	require.True(t, first.release(driver.After{Keep: 20 * time.Second, Done: true, Record: []byte("the \x00 answer")}))
 	for _, owner := range []string{"us", "them"} {
-		grant := requireState(t, locker, owner, guard.Done)
+		grant := requireState(t, locker, owner, driver.Done)
 		require.Equal(t, "the \x00 answer", string(grant.Record))
 		require.InDelta(t, 20*time.Second, grant.Left, float64(time.Second))
 	}
 	require.True(t, second.renew(), "the other holder continues")
 	require.True(t, second.take().Held, "and may repeat its claim")
-	require.True(t, second.release(guard.After{}))
-	requireState(t, locker, "us", guard.Done)
+	require.True(t, second.release(driver.After{}))
+	requireState(t, locker, "us", driver.Done)
 	require.InDelta(t, 20*time.Second, timeLeft(t, rdb, "k"), float64(time.Second))
 }
 
@@ -160,18 +160,18 @@ func TestHolds_aMarkerThatEndsWhileAnotherHolds(t *testing.T) {
 	first, second := claims(t, locker, "k", "us", "first", long), claims(t, locker, "k", "us", "second", 10*time.Second)
 	first.take()
 	second.take()
-	require.True(t, first.release(guard.After{Keep: 100 * time.Millisecond, Done: true}))
-	requireState(t, locker, "them", guard.Done)
+	require.True(t, first.release(driver.After{Keep: 100 * time.Millisecond, Done: true}))
+	requireState(t, locker, "them", driver.Done)
 	time.Sleep(150 * time.Millisecond)
-	require.InDelta(t, 10*time.Second, requireState(t, locker, "them", guard.Busy).Left, float64(time.Second))
-	require.True(t, second.release(guard.After{}))
+	require.InDelta(t, 10*time.Second, requireState(t, locker, "them", driver.Busy).Left, float64(time.Second))
+	require.True(t, second.release(driver.After{}))
 	requireGone(t, rdb, "k")
 }
 
 func TestHolds_areDistinguishedFromRedissonsByTheirLetter(t *testing.T) {
 	t.Parallel()
 	locker, rdb := onServer(t)
-	ids := map[string]guard.After{"h": {}, "k": {Keep: time.Minute}, "d": {Keep: time.Minute, Done: true, Record: []byte("1")}}
+	ids := map[string]driver.After{"h": {}, "k": {Keep: time.Minute}, "d": {Keep: time.Minute, Done: true, Record: []byte("1")}}
 	for id := range ids {
 		claims(t, locker, "k", "1", id, long).take()
 	}
@@ -189,7 +189,7 @@ func TestHolds_ofAReadWriteLockShowAHolder(t *testing.T) {
 	t.Parallel()
 	locker, rdb := onServer(t)
 	require.NoError(t, rdb.HSet(t.Context(), "k", "mode", "read", "0b1c:1", "1").Err())
-	grant := requireState(t, locker, "us", guard.Busy)
+	grant := requireState(t, locker, "us", driver.Busy)
 	require.Equal(t, "0b1c:1", grant.Label)
 	require.Negative(t, grant.Left, "it never ends")
 }
@@ -206,13 +206,13 @@ func TestHolds_ofOthersAreLeftAlone(t *testing.T) {
 		claim := claims(t, locker, "k", "us", "a", long)
 		grant := claim.ask()
 		if field == "onerun:" { // a hold of ours that ended in 1970
-			require.Equal(t, guard.Granted, grant.State)
-			require.True(t, claim.release(guard.After{}))
+			require.Equal(t, driver.Granted, grant.State)
+			require.True(t, claim.release(driver.After{}))
 			continue
 		}
-		require.Equal(t, guard.Busy, grant.State, "%s: %s", field, value)
+		require.Equal(t, driver.Busy, grant.State, "%s: %s", field, value)
 		require.False(t, claim.renew())
-		require.False(t, claim.release(guard.After{}))
+		require.False(t, claim.release(driver.After{}))
 		require.Equal(t, map[string]string{field: value}, rdb.HGetAll(t.Context(), "k").Val())
 		require.NoError(t, rdb.Del(t.Context(), "k").Err())
 	}
@@ -228,18 +228,18 @@ func TestHolds_leaveInTheServerWhatIsTooLargeToBeOurs(t *testing.T) {
 	}
 	for length, read := range map[int]int{guard.MaxRecord: guard.MaxRecord, guard.MaxRecord + 1: 0} {
 		plant("onerun:a", "D9999999999999 1 2 us"+strings.Repeat("x", length))
-		require.Len(t, requireState(t, locker, "them", guard.Done).Record, read)
+		require.Len(t, requireState(t, locker, "them", driver.Done).Record, read)
 	}
 	plant("onerun:a", "D9999999999999 1 2,600 us"+strings.Repeat("x", 600)+"record")
-	done := requireState(t, locker, "them", guard.Done)
+	done := requireState(t, locker, "them", driver.Done)
 	require.Len(t, done.Label, 512)
 	require.Equal(t, "record", string(done.Record))
 	plant("onerun:a", "H9999999999999 1 1000 "+strings.Repeat("x", 2000))
-	grant := requireState(t, locker, "them", guard.Busy)
+	grant := requireState(t, locker, "them", driver.Busy)
 	require.Len(t, grant.Label, 512)
 	require.Len(t, grant.Holder, 128)
 	plant(strings.Repeat("f", 1000), "1")
-	require.Len(t, requireState(t, locker, "them", guard.Busy).Label, 512)
+	require.Len(t, requireState(t, locker, "them", driver.Busy).Label, 512)
 }
 
 func TestFullServer_renewsAndReleases(t *testing.T) {

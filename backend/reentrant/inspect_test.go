@@ -124,13 +124,13 @@ func TestInspect_breaksOneHoldOfAnOwner(t *testing.T) {
 	rdb := redistest.Start(t).Client(t)
 	l := reentrant.New(rdb)
 	ctx := t.Context()
-	claim := func(id, owner string) guard.Claim {
-		return guard.Claim{Key: "report", ID: id, Owner: owner, TTL: time.Minute, Label: "label of " + id}
+	claim := func(id, owner string) driver.Claim {
+		return driver.Claim{Key: "report", ID: id, Owner: owner, TTL: time.Minute, Label: "label of " + id}
 	}
 	for _, id := range []string{"A", "B"} {
 		g, err := l.TryAcquire(ctx, claim(id, "team"))
 		require.NoError(t, err)
-		require.Equal(t, guard.Granted, g.State)
+		require.Equal(t, driver.Granted, g.State)
 	}
 	info, err := l.Show(ctx, "report")
 	require.NoError(t, err)
@@ -149,12 +149,12 @@ func TestInspect_breaksOneHoldOfAnOwner(t *testing.T) {
 	held, err = l.Renew(ctx, claim("B", "team"))
 	require.NoError(t, err)
 	require.True(t, held)
-	released, err := l.Release(ctx, claim("B", "team"), guard.After{})
+	released, err := l.Release(ctx, claim("B", "team"), driver.After{})
 	require.NoError(t, err)
 	require.True(t, released)
 	for _, owner := range []string{"team", "another"} {
 		g, err := l.TryAcquire(ctx, claim("C", owner))
 		require.NoError(t, err)
-		require.Equal(t, guard.Busy, g.State, "the time of the broken one is not over")
+		require.Equal(t, driver.Busy, g.State, "the time of the broken one is not over")
 	}
 }

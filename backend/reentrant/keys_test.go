@@ -68,7 +68,7 @@ func TestCluster_eachKeyThatIsAcceptedWorks(t *testing.T) {
 			_, ok, err := lock.TryLock(t.Context(), 1, long)
 			require.NoError(t, err)
 			require.False(t, ok, "%q is one key to Java and to us", key)
-			require.True(t, first.release(guard.After{}))
+			require.True(t, first.release(driver.After{}))
 			_, ok, err = lock.TryLock(t.Context(), 1, long)
 			require.NoError(t, err)
 			require.True(t, ok)

@@ -65,7 +65,7 @@ var (
 	})
 )
 
-func (l *Locker) shares(c driver.Claim) bool { return l.readWrite && c.Among == driver.Any }
+func (l *Locker) shares(c driver.Claim) bool { return l.readWrite && c.MaxHolders == driver.Unlimited }
 
 // checkTTL returns an error if the claim is shared and its TTL is too long for that.
 func (l *Locker) checkTTL(c driver.Claim) error {

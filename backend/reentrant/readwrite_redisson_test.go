@@ -121,7 +121,7 @@ func (w world) checkReadWrite(t *testing.T, key string, check func(*shared)) {
 // reads returns a claimant that shares the key.
 func (s *shared) reads(id string) *claimant {
 	c := claims(s, s.locker, s.key, id, id, longest)
-	c.claim.Among = driver.Any
+	c.claim.MaxHolders = driver.Unlimited
 	return c
 }
 
@@ -155,10 +155,10 @@ func (s *shared) javaMisses(lock *redissontest.Lock) time.Duration {
 }
 
 // misses asserts that the claim is busy.
-func (c *claimant) misses() guard.Grant {
+func (c *claimant) misses() driver.Answer {
 	c.t.Helper()
 	grant := c.ask()
-	require.Equal(c.t, guard.Busy, grant.State, "%+v", grant)
+	require.Equal(c.t, driver.Busy, grant.State, "%+v", grant)
 	require.Positive(c.t, grant.Left)
 	return grant
 }
@@ -183,7 +183,7 @@ func ourWriterKeepsJavaOut(s *shared) {
 		require.True(s, w.take().Held)
 		require.True(s, w.renew())
 	}
-	require.True(s, w.release(guard.After{}))
+	require.True(s, w.release(driver.After{}))
 	s.javaGets(s.writeLock(), longest)
 	require.True(s, s.javaUnlocks(s.writeLock()))
 }
@@ -195,7 +195,7 @@ func javaWriterKeepsUsOut(s *shared) {
 		require.Equal(s, s.writeLock().Field(1), grant.Label)
 		require.LessOrEqual(s, grant.Left, longest)
 		require.False(s, c.renew())
-		require.False(s, c.release(guard.After{}))
+		require.False(s, c.release(driver.After{}))
 	}
 	s.javaGets(s.readLock(), longest) // the same thread may
 	require.True(s, s.javaUnlocks(s.writeLock()))
@@ -213,13 +213,13 @@ func readersShare(s *shared) {
 	w.misses()
 	require.Equal(s, "1", s.rdb.HGet(s.Context(), s.key, "onerun:r:read").Val())
 	require.False(s, s.javaUnlocks(s.readLock()))
-	require.True(s, r.release(guard.After{}))
+	require.True(s, r.release(driver.After{}))
 	require.False(s, s.javaUnlocks(s.other.ReadLock(s.key)))
 	s.javaMisses(s.writeLock())
 	require.Equal(s, "label of r2", w.misses().Label)
-	require.True(s, s.reads("r2").release(guard.After{}))
+	require.True(s, s.reads("r2").release(driver.After{}))
 	require.Greater(s, w.take().Fence, fence)
-	require.True(s, w.release(guard.After{}))
+	require.True(s, w.release(driver.After{}))
 }
 
 func lastJavaReaderLeavesUs(s *shared) {
@@ -236,7 +236,7 @@ func lastJavaReaderLeavesUs(s *shared) {
 		require.True(s, r.take().Held)
 		s.writes("w").misses()
 	}
-	require.True(s, r.release(guard.After{}))
+	require.True(s, r.release(driver.After{}))
 	requireGone(s, s.rdb, ourTimeoutKey(s.key, "r"))
 }
 
@@ -245,7 +245,7 @@ func ourLastReaderLeavesJava(s *shared) {
 	r.take()
 	s.javaGets(s.readLock(), 10*time.Second)
 	require.InDelta(s, longest, timeLeft(s, s.rdb, s.key), float64(time.Second))
-	require.True(s, r.release(guard.After{}))
+	require.True(s, r.release(driver.After{}))
 	require.InDelta(s, 10*time.Second, timeLeft(s, s.rdb, s.key), float64(time.Second))
 	s.writes("w").misses()
 	s.javaMisses(s.other.WriteLock(s.key))
@@ -278,7 +278,7 @@ func javaRenewals(s *shared) {
 	var refused *guard.SettingError
 	require.ErrorAs(s, err, &refused)
 	require.Equal(s, "WithTTL", refused.Setting)
-	require.True(s, r.release(guard.After{}))
+	require.True(s, r.release(driver.After{}))
 	require.True(s, s.javaUnlocks(s.readLock()))
 }
 
@@ -293,11 +293,11 @@ func ourDeadReader(s *shared) {
 	s.javaGets(s.readLock(), longest)
 	time.Sleep(brief + 50*time.Millisecond)
 	require.False(s, dead.renew())
-	require.False(s, dead.release(guard.After{}))
+	require.False(s, dead.release(driver.After{}))
 	require.NotEmpty(s, s.rdb.HGet(s.Context(), s.key, "onerun:dead:read").Val(), "Java keeps it")
 	s.reads("r").take()
 	require.Empty(s, s.rdb.HGet(s.Context(), s.key, "onerun:dead:read").Val(), "we do not")
-	require.True(s, s.reads("r").release(guard.After{}))
+	require.True(s, s.reads("r").release(driver.After{}))
 
 	dead.take()
 	time.Sleep(brief + 50*time.Millisecond)
@@ -313,7 +313,7 @@ func javaDeadReader(s *shared) {
 	time.Sleep(brief + 50*time.Millisecond)
 	require.EqualValues(s, 4, s.rdb.HLen(s.Context(), s.key).Val(), "its field is there yet")
 	w.misses()
-	require.True(s, r.release(guard.After{}))
+	require.True(s, r.release(driver.After{}))
 	requireGone(s, s.rdb, s.key)
 
 	// The hash may last longer than the holds in it.
@@ -325,7 +325,7 @@ func javaDeadReader(s *shared) {
 		require.Positive(s, timeLeft(s, s.rdb, s.key))
 		c.take()
 		require.False(s, s.rdb.HExists(s.Context(), s.key, s.readLock().Field(1)).Val())
-		require.True(s, c.release(guard.After{}))
+		require.True(s, c.release(driver.After{}))
 	}
 }
 
@@ -338,7 +338,7 @@ func javaDowngrade(s *shared) {
 	r.take()
 	s.writes("w").misses()
 	require.False(s, s.javaUnlocks(s.readLock()))
-	require.True(s, r.release(guard.After{}))
+	require.True(s, r.release(driver.After{}))
 }
 
 func forcedReader(s *shared) {
@@ -353,7 +353,7 @@ func forcedReader(s *shared) {
 	require.False(s, r.renew())
 	s.javaGets(s.readLock(), longest)
 	require.False(s, r.renew(), "its timeout key is there yet")
-	require.False(s, r.release(guard.After{}))
+	require.False(s, r.release(driver.After{}))
 	require.True(s, s.javaUnlocks(s.readLock()))
 }
 
@@ -367,19 +367,19 @@ func forcedWriter(s *shared) {
 	require.NoError(s, err)
 	require.True(s, forced)
 	require.False(s, w.renew())
-	require.False(s, w.release(guard.After{}))
+	require.False(s, w.release(driver.After{}))
 }
 
 func whatAWriterLeaves(s *shared) {
-	for _, after := range []guard.After{{Keep: brief}, {Keep: brief, Done: true}} {
+	for _, after := range []driver.After{{Keep: brief}, {Keep: brief, Done: true}} {
 		w := s.writes("w")
 		w.take()
 		require.True(s, w.release(after))
 		require.LessOrEqual(s, s.javaMisses(s.readLock()), brief)
 		require.LessOrEqual(s, s.javaMisses(s.writeLock()), brief)
-		want := guard.Busy
+		want := driver.Busy
 		if after.Done {
-			want = guard.Done
+			want = driver.Done
 		}
 		require.Equal(s, want, s.reads("r").ask().State)
 		require.Equal(s, want, s.writes("w2").ask().State)
@@ -390,7 +390,7 @@ func whatAWriterLeaves(s *shared) {
 func minimumHoldReads(s *shared) {
 	r := s.reads("r")
 	r.take()
-	require.True(s, r.release(guard.After{Keep: brief}))
+	require.True(s, r.release(driver.After{Keep: brief}))
 	require.False(s, r.renew())
 	require.LessOrEqual(s, s.javaMisses(s.writeLock()), 2*brief)
 	require.LessOrEqual(s, s.writes("w").misses().Left, 2*brief)
@@ -411,9 +411,9 @@ func waitingWriter(s *shared) {
 	require.True(s, s.javaUnlocks(s.other.ReadLock(s.key)))
 	require.LessOrEqual(s, r.misses().Left, driver.WantedFor(longest))
 	w.take()
-	require.True(s, w.release(guard.After{}))
+	require.True(s, w.release(driver.After{}))
 	r.take()
-	require.True(s, r.release(guard.After{}))
+	require.True(s, r.release(driver.After{}))
 }
 
 // Java's RReadWriteLock would not notice the RLock, but we do.
@@ -456,7 +456,7 @@ func ourWriterWakesReaders(s *shared) {
 	w, lock := s.writes("w"), s.other.ReadLock(s.key)
 	w.take()
 	first, second := s.javaWaitsFor(lock, 7), s.javaWaitsFor(lock, 8)
-	require.True(s, w.release(guard.After{}))
+	require.True(s, w.release(driver.After{}))
 	require.Eventually(s, func() bool { return lock.Waiting() == 0 }, soon, step, "both are notified")
 	s.requireJavaGot(first, lock, 7)
 	s.requireJavaGot(second, lock, 8)
@@ -467,7 +467,7 @@ func ourWriterWakesWriter(s *shared) {
 	w, lock := s.writes("w"), s.other.WriteLock(s.key)
 	w.take()
 	done := s.javaWaitsFor(lock, 7)
-	require.True(s, w.release(guard.After{}))
+	require.True(s, w.release(driver.After{}))
 	s.requireJavaGot(done, lock, 7)
 }
 
@@ -479,7 +479,7 @@ func kept(s *shared, c *claimant) {
 	c.take()
 	done := s.javaWaitsFor(s.other.WriteLock(s.key), 7)
 	start := time.Now()
-	require.True(s, c.release(guard.After{Keep: ttl}))
+	require.True(s, c.release(driver.After{Keep: ttl}))
 	select {
 	case got := <-done:
 		require.NoError(s, got.err)
@@ -498,10 +498,10 @@ func ourLastReaderWakes(s *shared) {
 	first.take()
 	second.take()
 	done := s.javaWaitsFor(lock, 7)
-	require.True(s, first.release(guard.After{}))
+	require.True(s, first.release(driver.After{}))
 	s.javaMisses(s.writeLock())
 	require.Empty(s, s.other.Messages())
-	require.True(s, second.release(guard.After{}))
+	require.True(s, second.release(driver.After{}))
 	s.requireJavaGot(done, lock, 7)
 	require.Equal(s, "0", s.other.Messages()[0].Payload)
 }
@@ -549,7 +549,7 @@ func givingUpWakes(s *shared) {
 	require.True(s, w.misses().Wanted)
 	done := s.weWaitFor(guard.WithShared())
 	start := time.Now()
-	require.False(s, w.release(guard.After{}))
+	require.False(s, w.release(driver.After{}))
 	require.Less(s, requireIn(s, done).Sub(start), time.Second)
 	require.True(s, s.javaUnlocks(s.readLock()))
 }

@@ -23,14 +23,14 @@ func onReadWrite(t *testing.T) (*reentrant.Locker, *redis.Client) {
 // reader returns a claimant that shares "k".
 func reader(t *testing.T, locker guard.Locker, owner, id string) *claimant {
 	c := claims(t, locker, "k", owner, id, longest)
-	c.claim.Among = driver.Any
+	c.claim.MaxHolders = driver.Unlimited
 	return c
 }
 
 func TestDescribe_readWriteLocksHaveAnyNumberOfReaders(t *testing.T) {
 	without, with := reentrant.New(nowhere(t)), reentrant.New(nowhere(t), reentrant.WithReadWrite())
-	require.NoError(t, with.Describe().Shares(driver.Any))
-	for _, n := range []int{2, 17, driver.Any} {
+	require.NoError(t, with.Describe().Shares(driver.Unlimited))
+	for _, n := range []int{2, 17, driver.Unlimited} {
 		require.NoError(t, without.Describe().Shares(n))
 	}
 	_, err := guard.New(with, guard.WithLimit(5))
@@ -57,7 +57,7 @@ func TestReadWrite_refusesASharedTTLThatJavaWouldCut(t *testing.T) {
 	started := make(chan error, 1)
 	c := reader(t, locker, "us", "a")
 	c.claim.TTL = longest + time.Millisecond
-	locker.StartAcquire(t.Context(), c.claim, func(_ driver.Grant, err error) { started <- err })
+	locker.StartAcquire(t.Context(), c.claim, func(_ driver.Answer, err error) { started <- err })
 	require.ErrorAs(t, <-started, &refused)
 	require.Zero(t, rdb.DBSize(t.Context()).Val())
 	require.NoError(t, g.Do(t.Context(), "k", nothing), "alone, no Java can cut it")
@@ -74,8 +74,8 @@ func TestReadWrite_anOwnerEntersAgain(t *testing.T) {
 
 	writer := claims(t, locker, "k", "us", "writer", longest)
 	writer.claim.Waits = true
-	require.Equal(t, guard.Busy, writer.ask().State, "the owner shares it with others, and with itself")
-	require.Equal(t, guard.Busy, reader(t, locker, "new", "new").ask().State, "a writer waits")
+	require.Equal(t, driver.Busy, writer.ask().State, "the owner shares it with others, and with itself")
+	require.Equal(t, driver.Busy, reader(t, locker, "new", "new").ask().State, "a writer waits")
 	again := second.take()
 	require.True(t, again.Held, "an owner is let in, or it would wait for itself")
 	require.Equal(t, fence, again.Fence)
@@ -86,8 +86,8 @@ func TestReadWrite_anOwnerEntersAgain(t *testing.T) {
 	before := other.claim.Fence
 	require.Equal(t, before, other.take().Fence, "not for others")
 	for _, c := range []*claimant{other, first, second} {
-		require.Equal(t, guard.Busy, writer.ask().State)
-		require.True(t, c.release(guard.After{}))
+		require.Equal(t, driver.Busy, writer.ask().State)
+		require.True(t, c.release(driver.After{}))
 	}
 	require.Greater(t, writer.take().Fence, second.claim.Fence)
 
@@ -95,12 +95,12 @@ func TestReadWrite_anOwnerEntersAgain(t *testing.T) {
 	again = inner.take()
 	require.True(t, again.Held, "an owner that writes may read")
 	require.Equal(t, writer.claim.Fence, again.Fence)
-	require.Equal(t, guard.Busy, other.ask().State)
+	require.Equal(t, driver.Busy, other.ask().State)
 	require.True(t, inner.renew())
-	require.True(t, writer.release(guard.After{}))
-	require.Equal(t, guard.Busy, other.ask().State, "which holds it alone, too, as long as it lasts")
+	require.True(t, writer.release(driver.After{}))
+	require.Equal(t, driver.Busy, other.ask().State, "which holds it alone, too, as long as it lasts")
 	require.Equal(t, "write", rdb.HGet(t.Context(), "k", "mode").Val())
-	require.True(t, inner.release(guard.After{}))
+	require.True(t, inner.release(driver.After{}))
 	requireGone(t, rdb, "k")
 }
 
@@ -118,7 +118,7 @@ func TestReadWrite_theKeyLastsAsLongAsTheLongestReaderNeeds(t *testing.T) {
 	lasting.take()
 	for range 2 {
 		requireLeft(longest)
-		require.InDelta(t, longest, requireState(t, locker, "others", guard.Busy).Left, float64(time.Second))
+		require.InDelta(t, longest, requireState(t, locker, "others", driver.Busy).Left, float64(time.Second))
 		for _, extend := range []func() bool{brief.renew, func() bool { return brief.take().Held }} {
 			require.NoError(t, rdb.PExpire(t.Context(), ourTimeoutKey("k", "brief"), time.Second).Err())
 			require.True(t, extend())
@@ -126,9 +126,9 @@ func TestReadWrite_theKeyLastsAsLongAsTheLongestReaderNeeds(t *testing.T) {
 			require.InDelta(t, 10*time.Second, timeLeft(t, rdb, ourTimeoutKey("k", "brief")), float64(time.Second))
 		}
 	}
-	require.True(t, lasting.release(guard.After{}))
+	require.True(t, lasting.release(driver.After{}))
 	requireLeft(10 * time.Second)
-	require.True(t, brief.release(guard.After{}))
+	require.True(t, brief.release(driver.After{}))
 	require.Equal(t, []string{"onerun:{" + fenceTag(t, rdb) + "}:fence"}, scan(t, rdb), "only the fence counter is left")
 }
 
@@ -145,13 +145,13 @@ func TestReadWrite_aRepeatedReleaseChangesNothing(t *testing.T) {
 	locker, rdb := onReadWrite(t)
 	r := reader(t, locker, "us", "r")
 	r.take()
-	require.True(t, r.release(guard.After{Keep: 20 * time.Second, Done: true, Record: []byte("x")}))
-	require.True(t, r.release(guard.After{}))
-	require.Equal(t, guard.Busy, r.ask().State, "nor does a claim that is repeated late")
-	require.InDelta(t, 20*time.Second, requireState(t, locker, "others", guard.Busy).Left, float64(time.Second), "no marker")
+	require.True(t, r.release(driver.After{Keep: 20 * time.Second, Done: true, Record: []byte("x")}))
+	require.True(t, r.release(driver.After{}))
+	require.Equal(t, driver.Busy, r.ask().State, "nor does a claim that is repeated late")
+	require.InDelta(t, 20*time.Second, requireState(t, locker, "others", driver.Busy).Left, float64(time.Second), "no marker")
 	other := reader(t, locker, "them", "other")
 	other.take()
-	require.True(t, other.release(guard.After{}))
+	require.True(t, other.release(driver.After{}))
 	require.Equal(t, "read", rdb.HGet(t.Context(), "k", "mode").Val())
 }
 
@@ -163,12 +163,12 @@ func TestReadWrite_besideALockerWithoutIt(t *testing.T) {
 	for _, c := range []*claimant{reader(t, with, "them", "r"), claims(t, with, "k", "them", "w", longest)} {
 		plain := claims(t, without, "k", "us", "plain", longest)
 		fence := c.take().Fence
-		require.Equal(t, guard.Busy, plain.ask().State)
-		require.True(t, c.release(guard.After{}))
+		require.Equal(t, driver.Busy, plain.ask().State)
+		require.True(t, c.release(driver.After{}))
 		require.Greater(t, plain.take().Fence, fence)
-		require.Equal(t, guard.Busy, c.ask().State)
+		require.Equal(t, driver.Busy, c.ask().State)
 		require.True(t, plain.renew())
-		require.True(t, plain.release(guard.After{}))
+		require.True(t, plain.release(driver.After{}))
 		requireGone(t, rdb, "k")
 	}
 }
@@ -192,10 +192,10 @@ func TestReadWrite_leavesAHashOfTheApplicationAsItIs(t *testing.T) {
 		for _, c := range []*claimant{reader(t, locker, "us", "a"), claims(t, locker, "k", "us", "a", longest)} {
 			c.claim.Waits = true
 			grant := c.ask()
-			require.Equal(t, guard.Busy, grant.State, hash)
+			require.Equal(t, driver.Busy, grant.State, hash)
 			require.Negative(t, grant.Left, "it never ends")
 			require.False(t, c.renew())
-			require.False(t, c.release(guard.After{}))
+			require.False(t, c.release(driver.After{}))
 		}
 		require.Equal(t, hash, rdb.HGetAll(t.Context(), "k").Val())
 		require.Equal(t, time.Duration(-1), rdb.TTL(t.Context(), "k").Val())
@@ -219,7 +219,7 @@ func TestReadWrite_aReaderOfAnotherKindLastsAsLongAsTheKey(t *testing.T) {
 	w, r := claims(t, locker, "k", "us", "w", longest), reader(t, locker, "us", "r")
 	require.Equal(t, "another", w.ask().Label)
 	r.take()
-	require.True(t, r.release(guard.After{}))
+	require.True(t, r.release(driver.After{}))
 	require.Equal(t, map[string]string{"mode": "read", "another": "1"}, rdb.HGetAll(t.Context(), "k").Val())
 	require.Greater(t, timeLeft(t, rdb, "k"), 19*time.Second)
 }
@@ -239,16 +239,16 @@ func TestReadWrite_renewsAndReleasesOnAFullServer(t *testing.T) {
 	waiting := claims(t, locker, "k", "new", "waiting", longest)
 	waiting.claim.Waits = true
 	grant := waiting.ask()
-	require.Equal(t, guard.Busy, grant.State)
+	require.Equal(t, driver.Busy, grant.State)
 	require.False(t, grant.Wanted, "there is no room to note it")
 	_, err := locker.TryAcquire(t.Context(), reader(t, locker, "new", "new").claim)
 	var failed *guard.StoreError
 	require.ErrorAs(t, err, &failed)
 	require.Equal(t, driver.KindOOM, failed.Kind)
-	require.True(t, a.release(guard.After{Keep: time.Minute}))
-	require.True(t, b.release(guard.After{}))
-	require.True(t, w.release(guard.After{Keep: time.Minute, Done: true, Record: []byte("x")}))
-	require.False(t, waiting.release(guard.After{}))
+	require.True(t, a.release(driver.After{Keep: time.Minute}))
+	require.True(t, b.release(driver.After{}))
+	require.True(t, w.release(driver.After{Keep: time.Minute, Done: true, Record: []byte("x")}))
+	require.False(t, waiting.release(driver.After{}))
 }
 
 // A claim that was wanted may be made again as one that does not wait.
@@ -260,11 +260,11 @@ func TestReadWrite_aClaimThatNoLongerWaitsIsNoLongerWanted(t *testing.T) {
 		r.take()
 		w.claim.Waits = true
 		require.True(t, w.ask().Wanted)
-		require.True(t, r.release(guard.After{}))
+		require.True(t, r.release(driver.After{}))
 		time.Sleep(200 * time.Millisecond)
 		w.claim.Waits = false
 		w.take()
-		require.True(t, w.release(guard.After{}))
+		require.True(t, w.release(driver.After{}))
 		require.Len(t, scan(t, rdb), 1)
 	}
 }
@@ -278,7 +278,7 @@ func TestReadWrite_costsTwoScripts(t *testing.T) {
 		use := func() {
 			c := claims(t, locker, "k", "us", "a", longest)
 			c.take()
-			require.True(t, c.release(guard.After{}))
+			require.True(t, c.release(driver.After{}))
 		}
 		use()                              // the server learns the scripts
 		time.Sleep(200 * time.Millisecond) // its clock passes the fence of a server that had none
@@ -328,7 +328,7 @@ func TestReadWrite_readersEnterTogetherFromTheQueue(t *testing.T) {
 	for i, c := range []*claimant{r1, r2, w1, w2, r3} {
 		require.Equal(t, i, c.ask().Ahead)
 	}
-	require.True(t, holder.release(guard.After{}))
+	require.True(t, holder.release(driver.After{}))
 	requireNotified(t, notified1)
 	r1.take()
 	requireNotified(t, notified2)
@@ -336,22 +336,22 @@ func TestReadWrite_readersEnterTogetherFromTheQueue(t *testing.T) {
 	again := reader(t, here, "r1", "again")
 	again.claim.Queue = driver.Queued
 	require.True(t, again.take().Held, "an owner does not queue behind others")
-	require.True(t, again.release(guard.After{}))
+	require.True(t, again.release(driver.After{}))
 	for _, c := range []*claimant{w1, w2, r3} {
 		grant := c.ask()
-		require.Equal(t, guard.Busy, grant.State)
+		require.Equal(t, driver.Busy, grant.State)
 		require.False(t, grant.Notified, "readers hold the key")
 		wanted := c == w1
 		require.Equal(t, wanted, grant.Wanted)
 	}
-	require.False(t, w2.release(guard.After{}))
+	require.False(t, w2.release(driver.After{}))
 	for len(notified3) > 0 {
 		<-notified3
 	}
-	require.False(t, w1.release(guard.After{}), "the writers give up")
+	require.False(t, w1.release(driver.After{}), "the writers give up")
 	requireNotified(t, notified3)
 	r3.take()
 	for _, c := range []*claimant{r1, r2, r3} {
-		require.True(t, c.release(guard.After{}))
+		require.True(t, c.release(driver.After{}))
 	}
 }

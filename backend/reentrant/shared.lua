@@ -1,7 +1,7 @@
 -- What the scripts of claims that share keys have in common, after holds.lua. It answers nothing.
 --
 -- The holders of a key are owners: the holds of one owner count as one holder. Nothing is counted
--- but the holds, and each states its Among: 1 if it is H or K.
+-- but the holds, and each states its MaxHolders: 1 if it is H or K.
 
 local function among_of(hold)
   local shares = hold.letter == 'S' or hold.letter == 'M'
@@ -21,9 +21,9 @@ local function held_by(all, owner)
   return holds
 end
 
--- count_holders returns how many owners hold the key, the smallest Among of all holds, and by
--- owner the hold that ends last. It leaves out the owner that is given, if any, but not the Among
--- of its holds.
+-- count_holders returns how many owners hold the key, the smallest MaxHolders of all holds, and by
+-- owner the hold that ends last. It leaves out the owner that is given, if any, but not the
+-- MaxHolders of its holds.
 local function count_holders(all, except)
   local count, smallest, last = 0, ANY, {}
   for _, list in ipairs({all.held, all.shared, all.kept}) do

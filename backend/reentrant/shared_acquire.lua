@@ -1,8 +1,8 @@
 -- Asks for a key that claims may share.
 --   KEYS  those of acquire.lua for one claim, wanted, channel; in an RReadWriteLock the timeout key
 --         of the claim
---   ARGV  those of acquire.lua for one claim, how to publish, Among, for how many ms the claim is
---         wanted if it is refused (or 0)
+--   ARGV  those of acquire.lua for one claim, how to publish, MaxHolders, for how many ms the claim
+--         is wanted if it is refused (or 0)
 --
 -- A claim                        gets
 --   granted, with a seat         {1, fence, clock as a fence or 0, fences reserved, seat}

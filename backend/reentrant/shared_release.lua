@@ -7,7 +7,7 @@ local release_alone = serve
 
 -- publish_if_useful notifies waiters if one of them may be granted, now that the others hold the
 -- key, or if only minimum holds are left, so that they learn for how long. before is the smallest
--- Among of the holds before that.
+-- MaxHolders of the holds before that.
 local function publish_if_useful(others, before, mark)
   local count, limit = count_holders(others)
   if mark then

@@ -25,7 +25,7 @@ var (
 	//go:embed rlock.lua
 	rlockSource string
 
-	constants           = fmt.Sprintf("local ANY, MAX_SEATS = %d, %d\n", driver.Any, driver.MaxSeats)
+	constants           = fmt.Sprintf("local ANY, MAX_SEATS = %d, %d\n", driver.Unlimited, driver.MaxSeats)
 	wantedSource        = "local wanted = KEYS[3]\n" + redisstore.WantedSource
 	acquireSharedSource = wantedSource + answersSource + sharedAcquireSource
 	releaseSharedSource = wantedSource + releaseSource + sharedReleaseSource
@@ -51,7 +51,7 @@ var (
 
 // checkSharing returns an error that says why n claims cannot share a key, or nil.
 func (l *Locker) checkSharing(n int) error {
-	if !l.readWrite || n == driver.Any {
+	if !l.readWrite || n == driver.Unlimited {
 		return nil
 	}
 	return &driver.SettingError{

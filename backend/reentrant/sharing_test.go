@@ -32,7 +32,7 @@ func newParty(t *testing.T, opts ...reentrant.Option) *party {
 func (p *party) claim(owner string, number, among int) *claimant {
 	p.t.Helper()
 	c := claims(p.t, p.locker, "k", owner, fmt.Sprint(owner, number), p.ttl)
-	c.claim.Among = among
+	c.claim.MaxHolders = among
 	return c
 }
 
@@ -52,17 +52,17 @@ func (c *claimant) waiting() *claimant {
 	return c
 }
 
-func (c *claimant) requireBusy() guard.Grant {
+func (c *claimant) requireBusy() driver.Answer {
 	c.t.Helper()
 	grant := c.ask()
-	require.Equal(c.t, guard.Busy, grant.State, "%+v", grant)
+	require.Equal(c.t, driver.Busy, grant.State, "%+v", grant)
 	return grant
 }
 
 func releaseAll(t *testing.T, all ...*claimant) {
 	t.Helper()
 	for _, c := range all {
-		require.True(t, c.release(guard.After{}), c.claim.ID)
+		require.True(t, c.release(driver.After{}), c.claim.ID)
 	}
 }
 
@@ -75,7 +75,7 @@ func (p *party) requireNothing() {
 // The holds of one owner count as one holder, and the smallest number of all counts.
 func TestSharing_ofOwners(t *testing.T) {
 	t.Parallel()
-	const all = driver.Any
+	const all = driver.Unlimited
 	type hold struct {
 		owner string
 		among int
@@ -137,8 +137,8 @@ func TestSharing_ofOwners(t *testing.T) {
 func TestSharing_anOwnerThatGetsTheKeyAloneHasALargerFence(t *testing.T) {
 	t.Parallel()
 	p := newParty(t)
-	first := p.take(driver.Any, "us")[0]
-	reader := p.take(driver.Any, "them")[0]
+	first := p.take(driver.Unlimited, "us")[0]
+	reader := p.take(driver.Unlimited, "them")[0]
 	alone := p.claim("us", 2, 1)
 	alone.requireBusy()
 	releaseAll(t, reader)
@@ -150,9 +150,9 @@ func TestSharing_anOwnerThatGetsTheKeyAloneHasALargerFence(t *testing.T) {
 	first.claim.Fence += 7
 	require.True(t, first.renew())
 	require.Equal(t, first.claim.Fence, alone.take().Fence, "of either hold")
-	p.claim("them", 2, driver.Any).requireBusy()
+	p.claim("them", 2, driver.Unlimited).requireBusy()
 	releaseAll(t, alone)
-	require.Greater(t, p.take(driver.Any, "them")[0].claim.Fence, first.claim.Fence)
+	require.Greater(t, p.take(driver.Unlimited, "them")[0].claim.Fence, first.claim.Fence)
 	require.True(t, first.renew())
 }
 
@@ -179,7 +179,7 @@ func TestSharing_seatsOfOwners(t *testing.T) {
 	releaseAll(t, p.claim("b", 2, 17))
 	seat("d", 2, 3, 1)
 	seat("d", 2, 3, 1)
-	require.True(t, p.claim("f", 2, 3).release(guard.After{Keep: time.Minute}))
+	require.True(t, p.claim("f", 2, 3).release(driver.After{Keep: time.Minute}))
 	releaseAll(t, p.claim("f", 1, 5))
 	seat("d", 3, 5, 1)
 	seat("f", 3, 3, 3) // its minimum hold has a seat
@@ -191,8 +191,8 @@ func TestSharing_aMinimumHoldIsAHolderButNotItsOwners(t *testing.T) {
 	a, b := p.take(2, "a")[0], p.take(2, "b")[0]
 	second := p.claim("a", 2, 2)
 	second.take()
-	require.True(t, a.release(guard.After{Keep: 20 * time.Second, Done: true, Record: []byte("no marker")}))
-	require.True(t, a.release(guard.After{}), "a release that is repeated")
+	require.True(t, a.release(driver.After{Keep: 20 * time.Second, Done: true, Record: []byte("no marker")}))
+	require.True(t, a.release(driver.After{}), "a release that is repeated")
 	a.requireBusy()
 	require.False(t, a.renew())
 	third := p.claim("a", 3, 2)
@@ -221,7 +221,7 @@ func TestSharing_anOwnerEntersAgainWhateverOthersWait(t *testing.T) {
 		releaseAll(t, again)
 	}
 	require.True(t, writer.requireBusy().Wanted)
-	require.False(t, writer.release(guard.After{}))
+	require.False(t, writer.release(driver.After{}))
 	p.take(3, "c")
 }
 
@@ -242,7 +242,7 @@ func TestSharing_leavesNothingBehind(t *testing.T) {
 		"wanted, then released": func(p *party, a, b *claimant) {
 			other := p.claim("o", 1, 2).waiting()
 			require.True(t, other.requireBusy().Wanted)
-			require.False(t, other.release(guard.After{}))
+			require.False(t, other.release(driver.After{}))
 			releaseAll(t, a, b)
 		},
 		"wanted, then it no longer waits": func(p *party, a, b *claimant) {
@@ -267,7 +267,7 @@ func TestSharing_leavesNothingBehind(t *testing.T) {
 			if name == "expired" {
 				p.ttl = ttl
 			}
-			a, b := p.take(2, "a")[0], p.take(driver.Any, "b")[0]
+			a, b := p.take(2, "a")[0], p.take(driver.Unlimited, "b")[0]
 			require.Len(t, scan(t, p.rdb), 2, "the lock and the fence counter")
 			timeLeft(t, p.rdb, "k")
 			leave(p, a, b)
@@ -282,16 +282,16 @@ func TestSharing_forgetsHoldersThatHaveDied(t *testing.T) {
 	p := newParty(t)
 	p.ttl = ttl
 	for i := range 50 {
-		p.take(driver.Any, fmt.Sprint("dies", i))
+		p.take(driver.Unlimited, fmt.Sprint("dies", i))
 	}
 	p.ttl = long
-	stays := p.take(driver.Any, "stays")[0]
+	stays := p.take(driver.Unlimited, "stays")[0]
 	time.Sleep(ttl + 20*time.Millisecond)
 	require.True(t, stays.renew())
 	require.EqualValues(t, 51, p.rdb.HLen(t.Context(), "k").Val())
 	p.take(2, "comes")
 	require.EqualValues(t, 2, p.rdb.HLen(t.Context(), "k").Val())
-	p.claim("third", 1, driver.Any).requireBusy()
+	p.claim("third", 1, driver.Unlimited).requireBusy()
 }
 
 func TestSharing_theKeyLastsAsLongAsTheLongestNeeds(t *testing.T) {
@@ -333,9 +333,9 @@ func TestSharing_expiresAlthoughTheKeysWerePersisted(t *testing.T) {
 	}
 	time.Sleep(ttl + 20*time.Millisecond)
 	require.False(t, held[0].renew())
-	require.False(t, held[1].release(guard.After{}))
+	require.False(t, held[1].release(driver.After{}))
 	p.ttl = long
-	p.take(driver.Any, "d")
+	p.take(driver.Unlimited, "d")
 	timeLeft(t, p.rdb, "k")
 }
 
@@ -346,7 +346,7 @@ func TestSharing_aKeyThatRedissonOrAnApplicationHoldsIsBusy(t *testing.T) {
 		{"0b1c:1": "1"}, {"mode": "write"}, {"mode": "read", "0b1c:1": "1"}, {"colour": "blue"}, {"onerun:a1": "S1 2 3,4 x"},
 	} {
 		require.NoError(t, p.rdb.HSet(t.Context(), "k", hash).Err())
-		for _, among := range []int{1, 2, driver.Any} {
+		for _, among := range []int{1, 2, driver.Unlimited} {
 			for _, queue := range []driver.QueueMode{driver.Unqueued, driver.Queued} {
 				c := p.claim("a", 1, among).waiting()
 				c.claim.Queue = queue
@@ -354,7 +354,7 @@ func TestSharing_aKeyThatRedissonOrAnApplicationHoldsIsBusy(t *testing.T) {
 				require.False(t, grant.Wanted)
 				require.Negative(t, grant.Left, "it never ends")
 				require.False(t, c.renew())
-				require.False(t, c.release(guard.After{}))
+				require.False(t, c.release(driver.After{}))
 			}
 		}
 		require.Equal(t, hash, p.rdb.HGetAll(t.Context(), "k").Val())
@@ -367,7 +367,7 @@ func TestSharing_aKeyThatRedissonOrAnApplicationHoldsIsBusy(t *testing.T) {
 	require.ErrorAs(t, err, &failed)
 	require.Equal(t, driver.KindWrongType, failed.Kind)
 	require.False(t, c.renew())
-	require.False(t, c.release(guard.After{}))
+	require.False(t, c.release(driver.After{}))
 }
 
 // An RReadWriteLock counts no limits, so what one kind of Locker shares is busy to the other.
@@ -375,7 +375,7 @@ func TestSharing_besideALockerWithReadWrite(t *testing.T) {
 	t.Parallel()
 	p := newParty(t)
 	with := reentrant.New(p.server.Client(t), reentrant.WithReadWrite())
-	ours, theirs := p.claim("a", 1, driver.Any), reader(t, with, "b", "b1")
+	ours, theirs := p.claim("a", 1, driver.Unlimited), reader(t, with, "b", "b1")
 	for _, c := range [][2]*claimant{{ours, theirs}, {theirs, ours}} {
 		first, second := c[0], c[1]
 		first.take()
@@ -398,7 +398,7 @@ func TestSharing_isServedByAServerWhoseMemoryIsFull(t *testing.T) {
 	require.True(t, held[0].take().Held)
 	held[1].claim.Fence += 7
 	require.True(t, held[1].renew())
-	require.True(t, held[1].release(guard.After{Keep: time.Minute}))
+	require.True(t, held[1].release(driver.After{Keep: time.Minute}))
 	releaseAll(t, held[0])
 	p.claim("d", 1, 1).requireBusy()
 }
@@ -408,7 +408,7 @@ func TestSharing_staysHeldIfTheClockIsSetBack(t *testing.T) {
 	t.Parallel()
 	server, clock := redistest.StartWithClock(t)
 	p := &party{t, server, reentrant.New(server.Client(t)), server.Client(t), long}
-	a, b := p.take(2, "a")[0], p.take(driver.Any, "b")[0]
+	a, b := p.take(2, "a")[0], p.take(driver.Unlimited, "b")[0]
 	clock.Jump(-time.Hour)
 	require.Greater(t, p.claim("c", 1, 2).requireBusy().Left, 59*time.Minute)
 	require.True(t, a.renew())
@@ -430,7 +430,7 @@ func TestSharing_publishesReleasesThatMatter(t *testing.T) {
 		return published()
 	}
 
-	all := p.take(driver.Any, "a", "b", "c")
+	all := p.take(driver.Unlimited, "a", "b", "c")
 	require.Zero(t, after(all[0]), "others read on, and anybody might join them")
 	require.Equal(t, 1, after(all[1:]...), "nobody is left")
 
@@ -438,18 +438,18 @@ func TestSharing_publishesReleasesThatMatter(t *testing.T) {
 	require.Equal(t, 1, after(all[0]), "one more may come")
 	require.Equal(t, 2, after(all[1:]...))
 
-	all = p.take(driver.Any, "a", "b", "c")
-	require.True(t, all[0].release(guard.After{Keep: time.Minute}))
+	all = p.take(driver.Unlimited, "a", "b", "c")
+	require.True(t, all[0].release(driver.After{Keep: time.Minute}))
 	require.Equal(t, 1, published(), "waiters learn how long it takes now")
 	require.Equal(t, 1, after(all[1:]...), "only the minimum hold is left")
-	requireState(t, p.locker, "others", guard.Busy)
+	requireState(t, p.locker, "others", driver.Busy)
 	require.NoError(t, p.rdb.Del(t.Context(), "k").Err())
 
-	all = p.take(driver.Any, "a", "b", "c", "d")
+	all = p.take(driver.Unlimited, "a", "b", "c", "d")
 	writer := p.claim("w", 1, 1).waiting()
 	require.True(t, writer.requireBusy().Wanted)
 	require.Zero(t, after(all[:2]...), "the writer waits for all of them")
-	require.False(t, writer.release(guard.After{}))
+	require.False(t, writer.release(driver.After{}))
 	require.Equal(t, 1, published(), "readers were refused")
 	require.True(t, writer.requireBusy().Wanted)
 	require.Equal(t, 1, after(all[2:]...))
@@ -478,11 +478,11 @@ func TestSharing_publishesReleasesThatMatter(t *testing.T) {
 func TestSharing_theQueueIsNotifiedWhenAnOwnerOnlyShares(t *testing.T) {
 	t.Parallel()
 	p := newParty(t)
-	p.take(driver.Any, "us")
+	p.take(driver.Unlimited, "us")
 	alone := p.claim("us", 2, 1)
 	alone.claim.Queue = driver.Queued
 	alone.take()
-	waiter, notified := queued(t, p.locker, p.claim("them", 1, driver.Any))
+	waiter, notified := queued(t, p.locker, p.claim("them", 1, driver.Unlimited))
 	waiter.requireBusy()
 	releaseAll(t, alone)
 	requireNotified(t, notified)
@@ -520,14 +520,14 @@ func TestSharing_holdersEnterTogetherFromTheQueue(t *testing.T) {
 func TestSharing_startedCallsFindOutThatAKeyIsShared(t *testing.T) {
 	t.Parallel()
 	p := newParty(t)
-	p.take(driver.Any, "a")
+	p.take(driver.Unlimited, "a")
 	type answer struct {
-		grant guard.Grant
+		grant driver.Answer
 		err   error
 	}
 	answers := make(chan answer, 1)
-	start := func(c guard.Claim) answer {
-		p.locker.StartAcquire(t.Context(), c, func(g guard.Grant, err error) { answers <- answer{g, err} })
+	start := func(c driver.Claim) answer {
+		p.locker.StartAcquire(t.Context(), c, func(g driver.Answer, err error) { answers <- answer{g, err} })
 		return <-answers
 	}
 	writer := p.claim("w", 1, 1)
@@ -537,17 +537,17 @@ func TestSharing_startedCallsFindOutThatAKeyIsShared(t *testing.T) {
 	require.NoError(t, got.err)
 	require.Equal(t, "label of a1", got.grant.Label)
 	require.True(t, got.grant.Wanted)
-	p.claim("b", 1, driver.Any).requireBusy()
+	p.claim("b", 1, driver.Unlimited).requireBusy()
 	released := make(chan bool, 1)
-	p.locker.StartRelease(t.Context(), writer.claim, guard.After{}, func(held bool, err error) { released <- held || err != nil })
+	p.locker.StartRelease(t.Context(), writer.claim, driver.After{}, func(held bool, err error) { released <- held || err != nil })
 	require.False(t, <-released)
-	p.take(driver.Any, "b")
+	p.take(driver.Unlimited, "b")
 }
 
 func TestSharing_fencesHintsAndReservesAreAsForOthers(t *testing.T) {
 	t.Parallel()
 	p := newParty(t)
-	p.take(1, "first")[0].release(guard.After{})
+	p.take(1, "first")[0].release(driver.After{})
 	// a store without a counter is ahead of its clock, and reserves nothing
 	require.NoError(t, p.rdb.Set(t.Context(), scan(t, p.rdb)[0], 1, 0).Err())
 	last := p.take(3, "a")[0].claim.Fence
@@ -585,9 +585,9 @@ func TestSharing_renewsManyHoldersCheaply(t *testing.T) {
 	t.Parallel()
 	p := newParty(t)
 	p.locker.Warnings(t.Context()) // then it batches
-	var held []guard.Claim
+	var held []driver.Claim
 	for i := range 100 {
-		held = append(held, p.take(driver.Any, fmt.Sprint("reader", i))[0].claim)
+		held = append(held, p.take(driver.Unlimited, fmt.Sprint("reader", i))[0].claim)
 	}
 	p.server.ResetStats(t)
 	p.locker.RenewBatch(t.Context(), held, func(i int, held bool, err error) {

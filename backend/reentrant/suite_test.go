@@ -46,7 +46,7 @@ func readWriteSuite(connect func(testing.TB) redis.UniversalClient, nodes ...*re
 		Again:  func(t testing.TB, _ guard.Locker) guard.Locker { return open(t) },
 		Flush:  flush,
 		Owners: true, Ledger: true, Inspects: true, Notifies: true, Queues: true,
-		Shares: []int{driver.Any}, MaxSharedTTL: 30 * time.Second,
+		Shares: []int{driver.Unlimited}, MaxSharedTTL: 30 * time.Second,
 		Keys: []string{"k:{tag}", "{tag}k", "onerun:3:fence", "onerun:k:lease"},
 	}
 }

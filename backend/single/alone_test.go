@@ -44,9 +44,9 @@ func (l *lonely) connections(t *testing.T) int {
 	return strings.Count(list, "\n")
 }
 
-func (l *lonely) pair(t *testing.T, c guard.Claim) {
+func (l *lonely) pair(t *testing.T, c driver.Claim) {
 	require.NoError(t, take(t.Context(), l, c))
-	held, err := l.Release(t.Context(), c, guard.After{})
+	held, err := l.Release(t.Context(), c, driver.After{})
 	require.NoError(t, err)
 	require.True(t, held)
 }
@@ -84,7 +84,7 @@ func TestAlone_aCallThatIsCancelledEndsAtOnceAndItsAnswerIsNotTheNextOnes(t *tes
 			other.ID = "other"
 			grant, err := l.TryAcquire(t.Context(), other)
 			require.NoError(t, err)
-			require.Equal(t, guard.Busy, grant.State, "it is not the answer to the call before")
+			require.Equal(t, driver.Busy, grant.State, "it is not the answer to the call before")
 			l.pair(t, claimOf(3))
 		}
 	}

@@ -47,7 +47,7 @@ func TestLong_manyCallersOfAClusterNeedFewConnectionsAndRoundTrips(t *testing.T)
 			require.NoError(t, err)
 		}
 		for _, err := range all(callers, func(i int) error {
-			held, err := l.Release(t.Context(), claimOf(i), guard.After{})
+			held, err := l.Release(t.Context(), claimOf(i), driver.After{})
 			if err == nil && !held {
 				err = fmt.Errorf("claim %d is not held", i)
 			}
@@ -93,17 +93,17 @@ func TestCluster_callsFollowASlotThatMoved(t *testing.T) {
 	renewals := 0
 	require.Eventually(t, func() bool { // the first one may learn that it has moved
 		held := false
-		l.RenewBatch(t.Context(), []guard.Claim{moved}, func(_ int, h bool, err error) { held = h && err == nil })
+		l.RenewBatch(t.Context(), []driver.Claim{moved}, func(_ int, h bool, err error) { held = h && err == nil })
 		renewals++
 		return held
 	}, 5*time.Second, 50*time.Millisecond)
 	require.Less(t, renewals, 20)
-	held, err := l.Release(t.Context(), moved, guard.After{})
+	held, err := l.Release(t.Context(), moved, driver.After{})
 	require.NoError(t, err)
 	require.True(t, held)
 	for range 50 { // alone, on a connection of its own
 		require.NoError(t, take(t.Context(), l, moved))
-		held, err := l.Release(t.Context(), moved, guard.After{})
+		held, err := l.Release(t.Context(), moved, driver.After{})
 		require.NoError(t, err)
 		require.True(t, held)
 	}
@@ -212,7 +212,7 @@ func TestRenewBatch_leavesBehindAClusterThatDoesNotSayWhereKeysAre(t *testing.T)
 		close(answer)
 	}()
 	var failed error
-	single.New(rdb).RenewBatch(ctx, []guard.Claim{{Key: "k", ID: "id", TTL: ttl}}, func(_ int, _ bool, err error) { failed = err })
+	single.New(rdb).RenewBatch(ctx, []driver.Claim{{Key: "k", ID: "id", TTL: ttl}}, func(_ int, _ bool, err error) { failed = err })
 	require.ErrorIs(t, failed, guard.ErrStore)
 	_, err := rdb.MasterForKey(context.Background(), "k") // waits for the same answer
 	require.NoError(t, err)

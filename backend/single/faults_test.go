@@ -437,9 +437,9 @@ func TestFault21_slotMovesUnderAHeldLease(t *testing.T) {
 	g := newGuard(t, rdb)
 	lease := acquire(t, g, "k")
 	store := single.New(rdb)
-	grant, err := store.TryAcquire(t.Context(), guard.Claim{Key: "k", ID: "other", TTL: ttl})
+	grant, err := store.TryAcquire(t.Context(), driver.Claim{Key: "k", ID: "other", TTL: ttl})
 	require.NoError(t, err)
-	require.Equal(t, guard.Busy, grant.State)
+	require.Equal(t, driver.Busy, grant.State)
 
 	var slot int
 	for _, node := range cluster.Nodes {
@@ -510,7 +510,7 @@ func TestFaults_aLeaseWithoutATTLEndsWithinADay(t *testing.T) {
 	other.ID = "other"
 	grant, err := l.TryAcquire(t.Context(), other)
 	require.NoError(t, err)
-	require.Equal(t, guard.Busy, grant.State)
+	require.Equal(t, driver.Busy, grant.State)
 	require.Equal(t, 24*time.Hour, grant.Left)
 	require.InDelta(t, 24*time.Hour, admin.PTTL(t.Context(), lease).Val(), float64(time.Minute))
 	held, err := l.Renew(t.Context(), claimOf(1))

@@ -9,7 +9,7 @@ import (
 
 	"github.com/seed-1795987d/onerun/backend/internal/redisstore"
 	"github.com/seed-1795987d/onerun/backend/single"
-	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 )
 
@@ -19,11 +19,11 @@ func TestTryAcquire_grantsAHintThatSuitsTheClockAndTheCounter(t *testing.T) {
 	rdb := redistest.Start(t).Client(t)
 	l := single.New(rdb)
 	const second = 1 << 20 // of fences
-	take := func(hint uint64) guard.Grant {
-		c := guard.Claim{Key: "k", ID: "id" + strconv.FormatUint(hint, 10), TTL: time.Minute, Hint: hint}
+	take := func(hint uint64) driver.Answer {
+		c := driver.Claim{Key: "k", ID: "id" + strconv.FormatUint(hint, 10), TTL: time.Minute, Hint: hint}
 		g, err := l.TryAcquire(t.Context(), c)
 		require.NoError(t, err)
-		require.Equal(t, guard.Granted, g.State)
+		require.Equal(t, driver.Granted, g.State)
 		require.False(t, g.Held)
 		again, err := l.TryAcquire(t.Context(), c)
 		require.NoError(t, err)
@@ -32,7 +32,7 @@ func TestTryAcquire_grantsAHintThatSuitsTheClockAndTheCounter(t *testing.T) {
 		held, err := l.Renew(t.Context(), c)
 		require.NoError(t, err)
 		require.True(t, held)
-		held, err = l.Release(t.Context(), c, guard.After{})
+		held, err = l.Release(t.Context(), c, driver.After{})
 		require.NoError(t, err)
 		require.True(t, held)
 		return g
@@ -97,13 +97,13 @@ func TestAcquireBatch_raisesASharedCounterToTheHighestHint(t *testing.T) {
 	require.NoError(t, err)
 	hint := uint64(now.Unix())<<20 + uint64(now.Nanosecond()/1000)
 	require.NoError(t, rdb.Set(t.Context(), counter, hint-1000, 0).Err())
-	var claims []guard.Claim
+	var claims []driver.Claim
 	for i, below := range []uint64{20, 0, 10} {
-		claims = append(claims, guard.Claim{Key: keys[i], ID: "id", TTL: time.Minute, Hint: hint - below})
+		claims = append(claims, driver.Claim{Key: keys[i], ID: "id", TTL: time.Minute, Hint: hint - below})
 	}
-	l.AcquireBatch(t.Context(), claims, func(i int, g guard.Grant, err error) {
+	l.AcquireBatch(t.Context(), claims, func(i int, g driver.Answer, err error) {
 		require.NoError(t, err)
-		require.Equal(t, guard.Granted, g.State)
+		require.Equal(t, driver.Granted, g.State)
 		require.Equal(t, claims[i].Hint, g.Fence, "another key may have a higher fence")
 	})
 	last, err := rdb.Get(t.Context(), counter).Uint64()

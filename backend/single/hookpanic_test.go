@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-1795987d/onerun/backend/single"
-	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 )
 
@@ -46,7 +46,7 @@ func TestOwn_aHookThatPanicsHoldsUpNobody(t *testing.T) {
 	pairs := func(n int) {
 		for range n {
 			require.NoError(t, take(t.Context(), l, claimOf(1)))
-			_, err := l.Release(t.Context(), claimOf(1), guard.After{})
+			_, err := l.Release(t.Context(), claimOf(1), driver.After{})
 			require.NoError(t, err)
 		}
 	}
@@ -94,7 +94,7 @@ func TestOwn_aHookThatDoesNotReturnFromABatchEndsItsCalls(t *testing.T) {
 							if take(t.Context(), l, claimOf(i)) != nil {
 								ended.Add(1)
 							}
-							if _, err := l.Release(t.Context(), claimOf(i), guard.After{}); err != nil {
+							if _, err := l.Release(t.Context(), claimOf(i), driver.After{}); err != nil {
 								ended.Add(1)
 							}
 						}
@@ -108,7 +108,7 @@ func TestOwn_aHookThatDoesNotReturnFromABatchEndsItsCalls(t *testing.T) {
 			redistest.Within(t, time.Second, "40 pairs", func() {
 				for range 40 {
 					require.NoError(t, take(t.Context(), l, claimOf(1)))
-					_, err := l.Release(t.Context(), claimOf(1), guard.After{})
+					_, err := l.Release(t.Context(), claimOf(1), driver.After{})
 					require.NoError(t, err)
 				}
 			})

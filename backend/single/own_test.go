@@ -179,11 +179,11 @@ func TestOwn_aCallerThatLosesItsConnectionUsesTheUsersClient(t *testing.T) {
 }
 
 // renew renews one claim, as a Guard does.
-func renew(t *testing.T, l *single.Locker, c guard.Claim) {
+func renew(t *testing.T, l *single.Locker, c driver.Claim) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
-	l.RenewBatch(ctx, []guard.Claim{c}, func(_ int, held bool, err error) {
+	l.RenewBatch(ctx, []driver.Claim{c}, func(_ int, held bool, err error) {
 		require.NoError(t, err)
 		require.True(t, held)
 	})
@@ -220,7 +220,7 @@ func TestOwn_aRenewalOfAFrozenServerEndsWithItsContext(t *testing.T) {
 		}
 		start := time.Now()
 		var reported atomic.Int64
-		l.RenewBatch(ctx, []guard.Claim{claimOf(1), claimOf(2)}, func(_ int, _ bool, err error) {
+		l.RenewBatch(ctx, []driver.Claim{claimOf(1), claimOf(2)}, func(_ int, _ bool, err error) {
 			reported.Add(1)
 			require.ErrorIs(t, err, guard.ErrStore, name)
 		})
@@ -231,7 +231,7 @@ func TestOwn_aRenewalOfAFrozenServerEndsWithItsContext(t *testing.T) {
 	server.Thaw()
 	require.Eventually(t, func() bool {
 		held := false
-		l.RenewBatch(t.Context(), []guard.Claim{claimOf(1)}, func(_ int, h bool, _ error) { held = h })
+		l.RenewBatch(t.Context(), []driver.Claim{claimOf(1)}, func(_ int, h bool, _ error) { held = h })
 		return held
 	}, 5*time.Second, 10*time.Millisecond)
 }
@@ -263,12 +263,12 @@ func TestClose_endsTheLockersConnectionsAndNotTheClient(t *testing.T) {
 		require.ErrorContains(t, err, "the Locker was closed")
 	}
 	closed(take(t.Context(), l, claimOf(1)))
-	_, err := l.Release(t.Context(), claimOf(1), guard.After{})
+	_, err := l.Release(t.Context(), claimOf(1), driver.After{})
 	closed(err)
 	_, err = l.Renew(t.Context(), claimOf(1))
 	closed(err)
-	l.RenewBatch(t.Context(), []guard.Claim{claimOf(1), claimOf(2)}, func(_ int, _ bool, err error) { closed(err) })
-	l.AcquireBatch(t.Context(), []guard.Claim{claimOf(1), claimOf(2)}, func(_ int, _ guard.Grant, err error) { closed(err) })
+	l.RenewBatch(t.Context(), []driver.Claim{claimOf(1), claimOf(2)}, func(_ int, _ bool, err error) { closed(err) })
+	l.AcquireBatch(t.Context(), []driver.Claim{claimOf(1), claimOf(2)}, func(_ int, _ driver.Answer, err error) { closed(err) })
 	require.NoError(t, l.rdb.Ping(t.Context()).Err(), "the client is the application's")
 	require.Equal(t, 1, own())
 }
@@ -318,7 +318,7 @@ func TestWithClientSetup_hooksSeeEveryCommand(t *testing.T) {
 	for range 200 {
 		require.NoError(t, take(t.Context(), l, claimOf(1)))
 		renew(t, l, claimOf(1))
-		_, err := l.Release(t.Context(), claimOf(1), guard.After{})
+		_, err := l.Release(t.Context(), claimOf(1), driver.After{})
 		require.NoError(t, err)
 	}
 	for _, err := range all(500, func(i int) error { return take(t.Context(), l, claimOf(i)) }) {

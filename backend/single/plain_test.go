@@ -100,11 +100,11 @@ func TestPlainKeys_takeNoForeignStringForALease(t *testing.T) {
 	l := single.New(rdb, single.WithPlainKeys(prefixed))
 	for _, value := range foreignValues {
 		require.NoError(t, rdb.Set(t.Context(), prefixed("k"), value, time.Minute).Err())
-		c := guard.Claim{Key: "k", ID: "id", Owner: "id", TTL: time.Hour, Fence: 5}
+		c := driver.Claim{Key: "k", ID: "id", Owner: "id", TTL: time.Hour, Fence: 5}
 		held, err := l.Renew(t.Context(), c)
 		require.NoError(t, err)
 		require.False(t, held, "%q", value)
-		for _, after := range []guard.After{{}, {Keep: time.Hour}, {Keep: time.Hour, Done: true}} {
+		for _, after := range []driver.After{{}, {Keep: time.Hour}, {Keep: time.Hour, Done: true}} {
 			held, err = l.Release(t.Context(), c, after)
 			require.NoError(t, err)
 			require.False(t, held, "%q", value)
@@ -119,7 +119,7 @@ func TestPlainKeys_takeNoForeignStringForALease(t *testing.T) {
 		c.Fence = 0
 		grant, err := l.TryAcquire(t.Context(), c)
 		require.NoError(t, err)
-		require.Equal(t, guard.Busy, grant.State, "%q", value)
+		require.Equal(t, driver.Busy, grant.State, "%q", value)
 		require.Empty(t, grant.Holder, "%q", value)
 		require.Equal(t, value != brokenLease, grant.Foreign, "%q", value)
 		require.InDelta(t, time.Minute, grant.Left, float64(10*time.Second))

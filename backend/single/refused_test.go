@@ -217,13 +217,13 @@ func answerErrors(conn net.Conn, reply string) {
 func leaseKey(t *testing.T, rdb redis.UniversalClient, key string) string {
 	t.Helper()
 	store := single.New(rdb)
-	claim := guard.Claim{Key: key, ID: "probe", Owner: "probe", TTL: time.Minute}
+	claim := driver.Claim{Key: key, ID: "probe", Owner: "probe", TTL: time.Minute}
 	_, err := store.TryAcquire(t.Context(), claim)
 	require.NoError(t, err)
 	keys, err := rdb.Keys(t.Context(), "onerun:*:lease:"+key).Result()
 	require.NoError(t, err)
 	require.Len(t, keys, 1)
-	_, err = store.Release(t.Context(), claim, guard.After{})
+	_, err = store.Release(t.Context(), claim, driver.After{})
 	require.NoError(t, err)
 	return keys[0]
 }

@@ -2,12 +2,12 @@
 -- times.lua. Answers nothing.
 -- KEYS, after the lease and the fence counter: holders, limits, wanted.
 --
--- A claim with an Among above 1 holds the key if its ID is in the lease, a sorted set, and has not
--- expired. Nothing is counted but that: the other keys only describe the holders.
+-- A claim with a MaxHolders above 1 holds the key if its ID is in the lease, a sorted set, and has
+-- not expired. Nothing is counted but that: the other keys only describe the holders.
 --   lease    a sorted set: IDs by the time when they expire (ms since 1970, by this server's clock)
---   limits   a sorted set: the same IDs by Among
---   holders  a hash: by ID, letter Among ' ' fence ' ' seat or 0 ' ' label; the letter is H (held)
---            or K (kept by a minimum hold)
+--   limits   a sorted set: the same IDs by MaxHolders
+--   holders  a hash: by ID, letter MaxHolders ' ' fence ' ' seat or 0 ' ' label; the letter is H
+--            (held) or K (kept by a minimum hold)
 --   wanted   see wanted.lua
 local lease, holders, limits, wanted = KEYS[1], KEYS[3], KEYS[4], KEYS[5]
 
@@ -37,8 +37,8 @@ local function count_holders()
   return redis.call('ZCARD', lease)
 end
 
--- count_if_shared is count_holders for a claim that may hold the key alone. Unless others share the
--- key, it needs no right to sorted sets.
+-- count_if_shared is count_holders for a claim that may hold the key alone. Unless others share
+-- the key, it needs no right to sorted sets.
 local function count_if_shared()
   local value = redis.pcall('GET', lease)
   if type(value) == 'table' then -- not a string
@@ -47,8 +47,8 @@ local function count_if_shared()
   return not value and 0 or nil
 end
 
--- smallest returns the smallest Among of the holders. If some are not in limits, because a key was
--- evicted or changed by hand, it is 1: any of them could hold the key alone.
+-- smallest returns the smallest MaxHolders of the holders. If some are not in limits, because a
+-- key was evicted or changed by hand, it is 1: any of them could hold the key alone.
 local function smallest(count)
   if count == 0 then
     return ANY

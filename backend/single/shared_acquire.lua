@@ -1,7 +1,8 @@
 -- Asks for a key that claims may share. It follows acquire.lua, whose serve handles a key that is
 -- free or held alone.
 --   KEYS  those of acquire.lua, holders, limits, wanted
---   ARGV  those of acquire.lua, Among, for how many ms the claim is wanted if it is refused (or 0)
+--   ARGV  those of acquire.lua, MaxHolders, for how many ms the claim is wanted if it is refused
+--         (or 0)
 --
 -- A claim                        gets
 --   granted, with a seat         {1, fence, clock as a fence or 0, fences reserved, seat}

@@ -11,7 +11,7 @@ local function is_free()
 end
 
 -- publish_if_useful notifies waiters if one of them may be granted, now that count claims share the
--- key. before is the smallest Among of the holders before that.
+-- key. before is the smallest MaxHolders of the holders before that.
 local function publish_if_useful(count, before, mark)
   local limit = smallest(count)
   if mark then

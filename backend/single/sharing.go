@@ -37,7 +37,7 @@ func (d dialect) shared() redisstore.Scripts {
 
 // sharedCommon returns what scripts for shared keys have in common.
 func sharedCommon(d dialect) string {
-	return d.common() + fmt.Sprintf("local ANY, MAX_SEATS = %d, %d\n", driver.Any, driver.MaxSeats) +
+	return d.common() + fmt.Sprintf("local ANY, MAX_SEATS = %d, %d\n", driver.Unlimited, driver.MaxSeats) +
 		redisstore.TimesSource + sharedSource + redisstore.WantedSource
 }
 

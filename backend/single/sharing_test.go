@@ -31,11 +31,11 @@ func newSharedKey(t *testing.T, opts ...single.Option) *sharedKey {
 	return &sharedKey{t, server, server.Client(t), single.New(server.Client(t), opts...), time.Minute}
 }
 
-func (k *sharedKey) claim(id string, among int) guard.Claim {
-	return guard.Claim{Key: "k", ID: id, Owner: id, TTL: k.ttl, Label: "label of " + id, Among: among}
+func (k *sharedKey) claim(id string, among int) driver.Claim {
+	return driver.Claim{Key: "k", ID: id, Owner: id, TTL: k.ttl, Label: "label of " + id, MaxHolders: among}
 }
 
-func (k *sharedKey) try(c guard.Claim) guard.Grant {
+func (k *sharedKey) try(c driver.Claim) driver.Answer {
 	k.t.Helper()
 	g, err := k.l.TryAcquire(k.t.Context(), c)
 	require.NoError(k.t, err)
@@ -46,14 +46,14 @@ func (k *sharedKey) try(c guard.Claim) guard.Grant {
 func (k *sharedKey) take(among int, ids ...string) {
 	k.t.Helper()
 	for _, id := range ids {
-		require.Equal(k.t, guard.Granted, k.try(k.claim(id, among)).State, id)
+		require.Equal(k.t, driver.Granted, k.try(k.claim(id, among)).State, id)
 	}
 }
 
-func (k *sharedKey) requireBusy(c guard.Claim) guard.Grant {
+func (k *sharedKey) requireBusy(c driver.Claim) driver.Answer {
 	k.t.Helper()
 	g := k.try(c)
-	require.Equal(k.t, guard.Busy, g.State)
+	require.Equal(k.t, driver.Busy, g.State)
 	require.Positive(k.t, g.Left)
 	return g
 }
@@ -67,7 +67,7 @@ func (k *sharedKey) renews(id string, among int) bool {
 
 func (k *sharedKey) releases(id string, among int) bool {
 	k.t.Helper()
-	held, err := k.l.Release(k.t.Context(), k.claim(id, among), guard.After{})
+	held, err := k.l.Release(k.t.Context(), k.claim(id, among), driver.After{})
 	require.NoError(k.t, err)
 	return held
 }
@@ -94,7 +94,7 @@ func TestSharing_leavesNothingBehind(t *testing.T) {
 	for name, leave := range map[string]func(k *sharedKey){
 		"released": func(k *sharedKey) {
 			require.True(t, k.releases("a", 2))
-			require.True(t, k.releases("b", driver.Any))
+			require.True(t, k.releases("b", driver.Unlimited))
 		},
 		"expired": func(k *sharedKey) {
 			require.Eventually(t, func() bool { return k.rdb.DBSize(t.Context()).Val() == 1 }, 5*time.Second, time.Millisecond)
@@ -105,8 +105,8 @@ func TestSharing_leavesNothingBehind(t *testing.T) {
 			require.True(t, k.requireBusy(writer).Wanted)
 			writer.Repeated = true
 			require.True(t, k.releases("a", 2))
-			require.True(t, k.releases("b", driver.Any))
-			require.Equal(t, guard.Granted, k.try(writer).State)
+			require.True(t, k.releases("b", driver.Unlimited))
+			require.Equal(t, driver.Granted, k.try(writer).State)
 			require.True(t, k.releases("writer", 1))
 		},
 		"wanted, then released": func(k *sharedKey) {
@@ -115,7 +115,7 @@ func TestSharing_leavesNothingBehind(t *testing.T) {
 			require.True(t, k.requireBusy(other).Wanted)
 			require.False(t, k.releases("other", 2))
 			require.True(t, k.releases("a", 2))
-			require.True(t, k.releases("b", driver.Any))
+			require.True(t, k.releases("b", driver.Unlimited))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -124,7 +124,7 @@ func TestSharing_leavesNothingBehind(t *testing.T) {
 				k.ttl = 200 * time.Millisecond
 			}
 			k.take(2, "a")
-			k.take(driver.Any, "b")
+			k.take(driver.Unlimited, "b")
 			keys, err := k.rdb.Keys(t.Context(), "*:k").Result()
 			require.NoError(t, err)
 			require.Len(t, keys, 3)
@@ -144,7 +144,7 @@ func TestSharing_aWriterThatWaitedLeavesNothingBehind(t *testing.T) {
 		for _, gives := range []string{"up", "in"} {
 			t.Run(name+" gives "+gives, func(t *testing.T) {
 				k := newSharedKey(t)
-				k.take(driver.Any, "reader")
+				k.take(driver.Unlimited, "reader")
 				g, err := guard.New(k.l, guard.WithTTL(time.Minute))
 				require.NoError(t, err)
 				t.Cleanup(func() { _ = g.Close(t.Context()) })
@@ -160,13 +160,13 @@ func TestSharing_aWriterThatWaitedLeavesNothingBehind(t *testing.T) {
 					giveUp()
 					require.ErrorIs(t, <-ended, context.Canceled)
 				}
-				require.True(t, k.releases("reader", driver.Any))
+				require.True(t, k.releases("reader", driver.Unlimited))
 				if gives == "in" {
 					require.NoError(t, <-ended)
 				}
 				giveUp()
 				require.Eventually(t, func() bool { return k.rdb.DBSize(t.Context()).Val() == 1 }, 5*time.Second, time.Millisecond)
-				k.take(driver.Any, "reader")
+				k.take(driver.Unlimited, "reader")
 			})
 		}
 	}
@@ -188,17 +188,17 @@ func TestSharing_expiresAlthoughTheKeysWerePersisted(t *testing.T) {
 	require.False(t, k.renews("a", 2))
 	require.False(t, k.releases("b", 2))
 	k.ttl = time.Minute
-	k.take(driver.Any, "d")
+	k.take(driver.Unlimited, "d")
 	require.Positive(t, k.rdb.PTTL(t.Context(), k.redisKey("lease")).Val())
 }
 
 func TestSharing_manyHoldersThatExpireTogetherAreRemovedInParts(t *testing.T) {
 	t.Parallel()
 	k := newSharedKey(t)
-	k.take(driver.Any, "stays")
+	k.take(driver.Unlimited, "stays")
 	k.ttl = time.Minute // none ends while the others are taken
 	for i := range 2500 {
-		k.take(driver.Any, fmt.Sprint("dies", i))
+		k.take(driver.Unlimited, fmt.Sprint("dies", i))
 	}
 	lease := k.redisKey("lease")
 	members, err := k.rdb.ZRange(t.Context(), lease, 0, -1).Result()
@@ -209,12 +209,12 @@ func TestSharing_manyHoldersThatExpireTogetherAreRemovedInParts(t *testing.T) {
 		}
 	}
 	for _, count := range []int64{1501, 501, 1} {
-		require.False(t, k.renews("dies7", driver.Any))
+		require.False(t, k.renews("dies7", driver.Unlimited))
 		require.Equal(t, count, k.rdb.ZCard(t.Context(), lease).Val())
 		require.Equal(t, count, k.rdb.ZCard(t.Context(), k.redisKey("limits")).Val())
 		require.Equal(t, count, k.rdb.HLen(t.Context(), k.redisKey("holders")).Val())
 	}
-	require.True(t, k.renews("stays", driver.Any))
+	require.True(t, k.renews("stays", driver.Unlimited))
 }
 
 // What others did to the keys never lets too many claims hold the key.
@@ -227,7 +227,7 @@ func TestSharing_staysSafeIfKeysAreChangedByHand(t *testing.T) {
 			func(k *sharedKey) {
 				require.False(t, k.renews("a", 2))
 				require.False(t, k.releases("b", 2))
-				k.take(3, "c", "d", "e") // the Among of a and b is forgotten with them
+				k.take(3, "c", "d", "e") // the MaxHolders of a and b is forgotten with them
 				require.Equal(t, 3, k.try(k.claim("e", 3)).Seat)
 			},
 		},
@@ -246,7 +246,7 @@ func TestSharing_staysSafeIfKeysAreChangedByHand(t *testing.T) {
 			func(k *sharedKey) { k.rdb.Del(t.Context(), k.redisKey("holders")) },
 			func(k *sharedKey) {
 				require.False(t, k.renews("a", 2), "it is not known whether it was released")
-				require.Equal(t, guard.Busy, k.try(k.claim("a", 2)).State)
+				require.Equal(t, driver.Busy, k.try(k.claim("a", 2)).State)
 				k.requireBusy(k.claim("c", 3))
 				require.True(t, k.releases("a", 2))
 				require.True(t, k.releases("b", 2))
@@ -305,7 +305,7 @@ func TestSharing_saysThatTheKeyHoldsSomethingElse(t *testing.T) {
 			var failed *guard.StoreError
 			require.ErrorAs(t, err, &failed)
 			require.Equal(t, driver.KindWrongType, failed.Kind)
-			held, err := k.l.Release(t.Context(), c, guard.After{})
+			held, err := k.l.Release(t.Context(), c, driver.After{})
 			require.NoError(t, err)
 			require.False(t, held)
 		}
@@ -332,7 +332,7 @@ func TestSharing_isServedByAServerWhoseMemoryIsFull(t *testing.T) {
 	held, err := k.l.Renew(t.Context(), raised)
 	require.NoError(t, err)
 	require.True(t, held)
-	held, err = k.l.Release(t.Context(), k.claim("b", 3), guard.After{Keep: time.Minute})
+	held, err = k.l.Release(t.Context(), k.claim("b", 3), driver.After{Keep: time.Minute})
 	require.NoError(t, err)
 	require.True(t, held)
 	require.True(t, k.releases("a", 3))
@@ -345,14 +345,14 @@ func TestSharing_staysHeldIfTheClockIsSetBack(t *testing.T) {
 	server, clock := redistest.StartWithClock(t)
 	k := &sharedKey{t, server, server.Client(t), single.New(server.Client(t)), time.Minute}
 	fence := k.try(k.claim("a", 2)).Fence
-	k.take(driver.Any, "b")
+	k.take(driver.Unlimited, "b")
 	clock.Jump(-time.Hour)
 	require.Greater(t, k.requireBusy(k.claim("c", 2)).Left, 59*time.Minute)
 	require.True(t, k.renews("a", 2))
 	require.LessOrEqual(t, k.requireBusy(k.claim("c", 2)).Left, time.Minute)
 	require.True(t, k.releases("a", 2))
 	g := k.try(k.claim("d", 2))
-	require.Equal(t, guard.Granted, g.State)
+	require.Equal(t, driver.Granted, g.State)
 	require.Greater(t, g.Fence, fence)
 	clock.Jump(2 * time.Hour)
 	k.take(1, "e")
@@ -371,41 +371,41 @@ func TestSharing_publishesReleasesThatMatter(t *testing.T) {
 		return published()
 	}
 
-	k.take(driver.Any, "a", "b", "c")
-	require.Zero(t, release(driver.Any, "a"), "others read on, and anybody might join them")
-	require.Equal(t, 1, release(driver.Any, "b", "c"), "nobody is left")
+	k.take(driver.Unlimited, "a", "b", "c")
+	require.Zero(t, release(driver.Unlimited, "a"), "others read on, and anybody might join them")
+	require.Equal(t, 1, release(driver.Unlimited, "b", "c"), "nobody is left")
 
 	k.take(3, "a", "b", "c")
 	require.Equal(t, 1, release(3, "a"), "one more may come")
 	require.Equal(t, 2, release(3, "b", "c"))
 
-	k.take(driver.Any, "a", "b", "c", "d")
+	k.take(driver.Unlimited, "a", "b", "c", "d")
 	writer := k.claim("w", 1)
 	writer.Waits = true
 	require.True(t, k.requireBusy(writer).Wanted)
-	require.Zero(t, release(driver.Any, "a", "b"), "the writer waits for all of them")
+	require.Zero(t, release(driver.Unlimited, "a", "b"), "the writer waits for all of them")
 	writer.Repeated = true
-	held, err := k.l.Release(t.Context(), writer, guard.After{})
+	held, err := k.l.Release(t.Context(), writer, driver.After{})
 	require.NoError(t, err)
 	require.False(t, held)
 	require.Equal(t, 1, published(), "readers were refused")
 	require.True(t, k.requireBusy(writer).Wanted)
-	require.Equal(t, 1, release(driver.Any, "c", "d"))
-	require.Equal(t, guard.Granted, k.try(writer).State)
+	require.Equal(t, 1, release(driver.Unlimited, "c", "d"))
+	require.Equal(t, driver.Granted, k.try(writer).State)
 	require.Equal(t, 1, release(1, "w"))
 }
 
 func TestSharing_startedCallsFindOutThatAKeyIsShared(t *testing.T) {
 	t.Parallel()
 	k := newSharedKey(t)
-	k.take(driver.Any, "a")
+	k.take(driver.Unlimited, "a")
 	type answer struct {
-		grant guard.Grant
+		grant driver.Answer
 		err   error
 	}
 	answers := make(chan answer, 1)
-	start := func(c guard.Claim) answer {
-		k.l.StartAcquire(t.Context(), c, func(g guard.Grant, err error) { answers <- answer{g, err} })
+	start := func(c driver.Claim) answer {
+		k.l.StartAcquire(t.Context(), c, func(g driver.Answer, err error) { answers <- answer{g, err} })
 		return <-answers
 	}
 	writer := k.claim("w", 1)
@@ -416,14 +416,14 @@ func TestSharing_startedCallsFindOutThatAKeyIsShared(t *testing.T) {
 	require.Equal(t, "label of a", got.grant.Label)
 	require.True(t, got.grant.Wanted)
 	writer.Repeated = true
-	k.requireBusy(k.claim("b", driver.Any))
+	k.requireBusy(k.claim("b", driver.Unlimited))
 	released := make(chan bool, 1)
-	k.l.StartRelease(t.Context(), writer, guard.After{}, func(held bool, err error) { released <- held || err != nil })
+	k.l.StartRelease(t.Context(), writer, driver.After{}, func(held bool, err error) { released <- held || err != nil })
 	require.False(t, <-released)
-	k.take(driver.Any, "b")
+	k.take(driver.Unlimited, "b")
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	k.l.StartAcquire(ended, writer, func(g guard.Grant, err error) { answers <- answer{g, err} })
+	k.l.StartAcquire(ended, writer, func(g driver.Answer, err error) { answers <- answer{g, err} })
 	require.Error(t, (<-answers).err)
 }
 
@@ -436,11 +436,11 @@ func TestSharing_claimsShareThePipelinesOfOthers(t *testing.T) {
 			use := func(i int) error {
 				c := claimOf(i)
 				if i%2 == 0 {
-					c.Among = []int{3, driver.Any}[i/2%2]
+					c.MaxHolders = []int{3, driver.Unlimited}[i/2%2]
 				}
 				if i%10 == 0 {
 					c.Key = "shared by all"
-					c.Among = driver.Any
+					c.MaxHolders = driver.Unlimited
 				}
 				if err := take(t.Context(), k.l, c); err != nil {
 					return err
@@ -448,7 +448,7 @@ func TestSharing_claimsShareThePipelinesOfOthers(t *testing.T) {
 				if held, err := k.l.Renew(t.Context(), c); !held || err != nil {
 					return fmt.Errorf("renewed: %v, %w", held, err)
 				}
-				if held, err := k.l.Release(t.Context(), c, guard.After{}); !held || err != nil {
+				if held, err := k.l.Release(t.Context(), c, driver.After{}); !held || err != nil {
 					return fmt.Errorf("released: %v, %w", held, err)
 				}
 				return nil
@@ -478,7 +478,7 @@ func TestSharing_replicasAcknowledgeIt(t *testing.T) {
 	require.ErrorAs(t, err, &failed)
 	require.Equal(t, driver.KindNoReplicas, failed.Kind)
 	other := &sharedKey{t, server, rdb, single.New(rdb), time.Minute}
-	require.Equal(t, guard.Busy, k.try(k.claim("b", 1)).State, "an answer that writes nothing needs no replica")
+	require.Equal(t, driver.Busy, k.try(k.claim("b", 1)).State, "an answer that writes nothing needs no replica")
 	require.True(t, other.releases("a", 2))
 }
 
@@ -521,12 +521,12 @@ func TestSharing_fencesHintsAndReservesAreAsForOthers(t *testing.T) {
 func TestSharing_readersEnterTogetherFromTheQueue(t *testing.T) {
 	t.Parallel()
 	k := newSharedKey(t)
-	queued := func(id string, among int) guard.Claim {
+	queued := func(id string, among int) driver.Claim {
 		c := k.claim(id, among)
 		c.Queue, c.Waits = driver.Queued, true
 		return c
 	}
-	require.Equal(t, guard.Granted, k.try(queued("holder", 1)).State)
+	require.Equal(t, driver.Granted, k.try(queued("holder", 1)).State)
 	readers := []string{"a", "b", "c"}
 	notified := map[string]chan time.Duration{}
 	for _, id := range readers {
@@ -535,12 +535,12 @@ func TestSharing_readersEnterTogetherFromTheQueue(t *testing.T) {
 		stop := k.l.Subscribe("k", id, func(in time.Duration) { calls <- in })
 		defer stop()
 		require.Zero(t, <-calls)
-		require.Equal(t, guard.Busy, k.try(queued(id, driver.Any)).State)
+		require.Equal(t, driver.Busy, k.try(queued(id, driver.Unlimited)).State)
 	}
-	_, err := k.l.Release(t.Context(), queued("holder", 1), guard.After{})
+	_, err := k.l.Release(t.Context(), queued("holder", 1), driver.After{})
 	require.NoError(t, err)
 	for _, id := range readers {
 		require.Eventually(t, func() bool { return <-notified[id] == 0 }, 5*time.Second, time.Microsecond, id)
-		require.Equal(t, guard.Granted, k.try(queued(id, driver.Any)).State)
+		require.Equal(t, driver.Granted, k.try(queued(id, driver.Unlimited)).State)
 	}
 }

@@ -3,7 +3,7 @@
 --
 -- Answers {seconds and microseconds since 1970, number of subscribers or -1, what another program
 -- keeps there or '', wanted ID or '', {IDs in the queue}, {label, ms left, bytes of the record} of
--- the done marker or {}, {holder, ...}}. A holder is {ID, owner, label, fence, ms left, Among,
+-- the done marker or {}, {holder, ...}}. A holder is {ID, owner, label, fence, ms left, MaxHolders,
 -- seat, 1 if it is kept or 0, 1 if it is foreign or 0}.
 local SHOWN = 1000 -- holders or waiters at most
 

@@ -18,9 +18,9 @@ import (
 )
 
 // claimOf returns a claim of the n-th key.
-func claimOf(n int) guard.Claim {
+func claimOf(n int) driver.Claim {
 	id := fmt.Sprint("id", n)
-	return guard.Claim{Key: fmt.Sprint("key", n), ID: id, Owner: id, TTL: time.Minute}
+	return driver.Claim{Key: fmt.Sprint("key", n), ID: id, Owner: id, TTL: time.Minute}
 }
 
 // all runs ask for 0 to n-1 at once, and returns the errors.
@@ -34,9 +34,9 @@ func all(n int, ask func(i int) error) []error {
 	return errs
 }
 
-func take(ctx context.Context, l guard.Locker, c guard.Claim) error {
+func take(ctx context.Context, l guard.Locker, c driver.Claim) error {
 	grant, err := l.TryAcquire(ctx, c)
-	if err == nil && grant.State != guard.Granted {
+	if err == nil && grant.State != driver.Granted {
 		err = fmt.Errorf("the answer is %v", grant.State)
 	}
 	return err
@@ -148,7 +148,7 @@ func (l *lonely) haveConnections(t *testing.T) {
 		for _, err := range all(callers, func(i int) error { return take(t.Context(), l, claimOf(i)) }) {
 			require.NoError(t, err)
 		}
-		for _, err := range all(callers, func(i int) error { _, err := l.Release(t.Context(), claimOf(i), guard.After{}); return err }) {
+		for _, err := range all(callers, func(i int) error { _, err := l.Release(t.Context(), claimOf(i), driver.After{}); return err }) {
 			require.NoError(t, err)
 		}
 		return l.byUsersClient() == before

@@ -29,18 +29,18 @@ type keyView struct {
 }
 
 type holderView struct {
-	ID      string     `json:"id"`
-	Label   string     `json:"label,omitempty"`
-	Owner   string     `json:"owner,omitempty"`
-	Fence   uint64     `json:"fence,omitempty"`
-	Since   *time.Time `json:"since,omitempty"`
-	Left    seconds    `json:"left"`
-	Among   int        `json:"among,omitempty"` // 0 is any number
-	Seat    int        `json:"seat,omitempty"`
-	Kept    bool       `json:"kept,omitempty"`
-	Broken  bool       `json:"broken,omitempty"`
-	Foreign bool       `json:"foreign,omitempty"`
-	Nodes   int        `json:"nodes,omitempty"`
+	ID         string     `json:"id"`
+	Label      string     `json:"label,omitempty"`
+	Owner      string     `json:"owner,omitempty"`
+	Fence      uint64     `json:"fence,omitempty"`
+	Since      *time.Time `json:"since,omitempty"`
+	Left       seconds    `json:"left"`
+	MaxHolders int        `json:"among,omitempty"` // 0 is any number
+	Seat       int        `json:"seat,omitempty"`
+	Kept       bool       `json:"kept,omitempty"`
+	Broken     bool       `json:"broken,omitempty"`
+	Foreign    bool       `json:"foreign,omitempty"`
+	Nodes      int        `json:"nodes,omitempty"`
 }
 
 type doneView struct {
@@ -57,14 +57,14 @@ func viewOf(k inspect.Key) keyView {
 	v.Bytes = bytesOf(k.Name)
 	for _, h := range k.Holders {
 		of := holderView{
-			ID: h.ID, Label: h.Label, Fence: h.Fence, Left: seconds(h.Left), Among: h.Among, Seat: h.Seat,
+			ID: h.ID, Label: h.Label, Fence: h.Fence, Left: seconds(h.Left), MaxHolders: h.MaxHolders, Seat: h.Seat,
 			Kept: h.Kept, Broken: h.Broken(), Foreign: h.Foreign, Nodes: h.Nodes,
 		}
 		if h.Owner != h.ID {
 			of.Owner = h.Owner
 		}
-		if h.Among == driver.Any {
-			of.Among = 0
+		if h.MaxHolders == driver.Unlimited {
+			of.MaxHolders = 0
 		}
 		if since := h.Since().UTC(); h.Fence != 0 {
 			of.Since = &since
@@ -135,12 +135,12 @@ func (v keyView) print(w *terminal.Page) {
 			line("left", left+", unless it is renewed")
 		}
 		line("owner", h.Owner)
-		switch h.Among {
+		switch h.MaxHolders {
 		case 1:
 		case 0:
 			line("with", "any number of others")
 		default:
-			line("with", fmt.Sprintf("%d at a time", h.Among))
+			line("with", fmt.Sprintf("%d at a time", h.MaxHolders))
 		}
 		if h.Seat > 0 {
 			line("seat", fmt.Sprint(h.Seat))

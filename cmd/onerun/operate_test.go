@@ -64,16 +64,16 @@ func TestOperate_asksWhichOfSeveralHoldersIsMeant(t *testing.T) {
 	var k struct {
 		State   string
 		Holders []struct {
-			ID, Label   string
-			Among, Seat int
-			Since       time.Time
+			ID, Label        string
+			MaxHolders, Seat int
+			Since            time.Time
 		}
 	}
 	_, out, _ := s.run("show", "--json", "licences")
 	require.NoError(t, json.Unmarshal([]byte(out), &k))
 	require.Equal(t, "held", k.State)
 	require.Len(t, k.Holders, 2)
-	require.Equal(t, 3, k.Holders[1].Among)
+	require.Equal(t, 3, k.Holders[1].MaxHolders)
 	require.NotZero(t, k.Holders[1].Seat)
 	require.WithinDuration(t, time.Now(), k.Holders[1].Since, time.Minute)
 	code, out, _ = s.run("break", "--now", "licences", k.Holders[1].ID)

@@ -12,6 +12,7 @@ import (
 	"github.com/seed-1795987d/onerun/backend/single"
 	"github.com/seed-1795987d/onerun/examples/internal/programtest"
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
 func TestMain(m *testing.M) { programtest.Main(m, main) }
@@ -26,9 +27,9 @@ func TestRedis_leasesEnd(t *testing.T) {
 	require.NoError(t, err)
 	defer func() { require.NoError(t, g.Close(t.Context())) }()
 
-	dead, err := single.New(rdb).TryAcquire(t.Context(), guard.Claim{Key: "k", ID: "dead", Owner: "dead", TTL: time.Second})
+	dead, err := single.New(rdb).TryAcquire(t.Context(), driver.Claim{Key: "k", ID: "dead", Owner: "dead", TTL: time.Second})
 	require.NoError(t, err)
-	require.Equal(t, guard.Granted, dead.State)
+	require.Equal(t, driver.Granted, dead.State)
 	require.ErrorIs(t, g.Do(t.Context(), "k", nothing), guard.ErrBusy)
 	start := time.Now()
 	require.NoError(t, g.Do(t.Context(), "k", nothing, guard.WithWait(time.Minute)))

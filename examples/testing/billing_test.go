@@ -58,17 +58,17 @@ func TestSend_sendsAnInvoiceOnceInThirtyDays(t *testing.T) {
 func TestSend_doesNotSendIfTheStoreDoesNotGrantTheKey(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
-		answer func(ctx context.Context) (guard.Grant, error)
+		answer func(ctx context.Context) (driver.Answer, error)
 		want   error
 	}{
-		"busy": {func(context.Context) (guard.Grant, error) {
+		"busy": {func(context.Context) (driver.Answer, error) {
 			return guardtest.Busy(20*time.Second, "web-2")
 		}, billing.ErrRunning},
-		"connection refused": {func(context.Context) (guard.Grant, error) {
-			return guard.Grant{}, guardtest.Fail(driver.KindConnection)
+		"connection refused": {func(context.Context) (driver.Answer, error) {
+			return driver.Answer{}, guardtest.Fail(driver.KindConnection)
 		}, billing.ErrUnavailable},
-		"no answer": {func(ctx context.Context) (guard.Grant, error) {
-			return guard.Grant{}, guardtest.Hang(ctx)
+		"no answer": {func(ctx context.Context) (driver.Answer, error) {
+			return driver.Answer{}, guardtest.Hang(ctx)
 		}, billing.ErrUnavailable},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -76,7 +76,7 @@ func TestSend_doesNotSendIfTheStoreDoesNotGrantTheKey(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var box letterbox
 				s := billing.New(newGuard(t, &guardtest.Scripted{
-					OnAcquire: func(ctx context.Context, _ int, _ guard.Claim) (guard.Grant, error) { return row.answer(ctx) },
+					OnAcquire: func(ctx context.Context, _ int, _ driver.Claim) (driver.Answer, error) { return row.answer(ctx) },
 				}), box.mail)
 				_, err := s.Send(t.Context(), "42")
 				require.ErrorIs(t, err, row.want)
@@ -90,7 +90,7 @@ func TestSend_returnsTheReceiptOfAnEarlierRun(t *testing.T) {
 	t.Parallel()
 	var box letterbox
 	s := billing.New(newGuard(t, &guardtest.Scripted{
-		OnAcquire: func(context.Context, int, guard.Claim) (guard.Grant, error) {
+		OnAcquire: func(context.Context, int, driver.Claim) (driver.Answer, error) {
 			return guardtest.Done([]byte("receipt of March"))
 		},
 	}), box.mail)
@@ -106,7 +106,7 @@ func TestSend_stopsIfTheLeaseIsLost(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := billing.New(newGuard(t, &guardtest.Scripted{
-			OnRenew: func(context.Context, int, guard.Claim) (held bool, err error) { return false, nil },
+			OnRenew: func(context.Context, int, driver.Claim) (held bool, err error) { return false, nil },
 		}), func(ctx context.Context, _ string) (string, error) {
 			<-ctx.Done()
 			return "", context.Cause(ctx)
@@ -126,7 +126,7 @@ func TestSend_saysThatTheMarkerMayBeMissing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var box letterbox
 		s := billing.New(newGuard(t, &guardtest.Scripted{
-			OnRelease: func(_ context.Context, n int, _ guard.Claim, _ guard.After) (held bool, err error) {
+			OnRelease: func(_ context.Context, n int, _ driver.Claim, _ driver.After) (held bool, err error) {
 				if n <= 3 { // as often as the call tries
 					return false, guardtest.Fail(driver.KindConnection)
 				}

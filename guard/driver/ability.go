@@ -43,7 +43,7 @@ type BatchRenewer interface {
 // A BatchAcquirer is a Locker that can make many claims, or release many, in one round trip. Each
 // claim is granted or refused by itself. Both methods call report as RenewBatch does.
 type BatchAcquirer interface {
-	AcquireBatch(ctx context.Context, claims []Claim, report func(i int, g Grant, err error))
+	AcquireBatch(ctx context.Context, claims []Claim, report func(i int, g Answer, err error))
 	// ReleaseBatch releases the claims, and leaves nothing behind.
 	ReleaseBatch(ctx context.Context, claims []Claim, report func(i int, held bool, err error))
 }
@@ -93,7 +93,7 @@ type Subscriber interface {
 // or Release. If no answer can come any more, it is called with an error. That may be some time
 // after ctx has ended. done must not block.
 type Starter interface {
-	StartAcquire(ctx context.Context, c Claim, done func(Grant, error))
+	StartAcquire(ctx context.Context, c Claim, done func(Answer, error))
 	StartRelease(ctx context.Context, c Claim, after After, done func(held bool, err error))
 }
 

@@ -12,16 +12,17 @@ import (
 // A call makes one attempt, and returns soon after its context has ended. After an error it is
 // unknown whether the call changed anything. Repeating it is harmless.
 type Inspector interface {
-	// Show returns what the store keeps about the key, as it was at one moment. It changes nothing.
+	// Show returns what the store keeps about the key, as it was at one moment. It changes
+	// nothing.
 	Show(ctx context.Context, key string) (KeyInfo, error)
 	// Marked reports for each of the keys, of which there is one at least, whether it has a done
 	// marker. It takes one round trip to each server. If it reports false, the store may have a
 	// marker nevertheless, which Show then finds.
 	Marked(ctx context.Context, keys []string) ([]bool, error)
-	// Keys returns about n keys that begin with the prefix, in no order, and the cursor of the next
-	// page. The first cursor is "", and so is the one after the last page. A key that exists from
-	// the first page to the last is on one of them, and perhaps on several. The store may have
-	// forgotten what it returns, or another program may use it.
+	// Keys returns about n keys that begin with the prefix, in no order, and the cursor of the
+	// next page. The first cursor is "", and so is the one after the last page. A key that exists
+	// from the first page to the last is on one of them, and perhaps on several. The store may
+	// have forgotten what it returns, or another program may use it.
 	Keys(ctx context.Context, prefix, cursor string, n int) (keys []string, next string, err error)
 	// Break takes the key from the claim of that ID: Renew and Release of that claim return false
 	// from then on. It returns false, and changes nothing, if the claim does not hold the key.
@@ -58,7 +59,8 @@ type KeyInfo struct {
 	Marker *Marker
 	// Queue are the IDs of the claims in the queue (see Subscriber), the first one first.
 	Queue []string
-	// Wanted is the ID of the claim for which others are kept away (see Description.Shares), or "".
+	// Wanted is the ID of the claim for which others are kept away (see Description.Shares), or
+	// "".
 	Wanted string
 	// Subscribers is how many Lockers wait for a notification that the key is free (see
 	// Subscriber). It is -1 if the store cannot tell.
@@ -76,9 +78,10 @@ type Holder struct {
 	// Left is the time until the lease, or the minimum hold, ends. It is negative if the store
 	// cannot tell.
 	Left time.Duration
-	// Among is how many claims may hold the key beside this one, itself included, or Any.
-	Among int
-	// Seat is that of the Grant.
+	// MaxHolders is how many claims may hold the key beside this one, itself included, or
+	// Unlimited.
+	MaxHolders int
+	// Seat is that of the Answer.
 	Seat int
 	// Kept means that the claim was released, or broken, and that its time has not passed.
 	Kept bool

@@ -27,7 +27,7 @@ type Locker interface {
 	// the reply to the first attempt may have been lost. A repeated claim is granted with the same
 	// fence, for c.TTL from now, and counts once. A claim that was refused is over: the Guard asks
 	// again with another ID.
-	TryAcquire(ctx context.Context, c Claim) (Grant, error)
+	TryAcquire(ctx context.Context, c Claim) (Answer, error)
 	// Renew sets the claim to expire c.TTL from now. If the key's fence is lower than c.Fence,
 	// Renew raises it to c.Fence and reserves c.Reserve further fences above it. It never brings
 	// back a claim that is gone: it returns false instead.
@@ -62,17 +62,18 @@ type Claim struct {
 	Hint uint64
 	// Reserve is how many further fences TryAcquire should reserve above the one that it grants,
 	// for hand-off inside the process. A claim that held the key already gets none. See
-	// Grant.Reserved.
+	// Answer.Reserved.
 	Reserve int
 	// Label identifies the holder, for people and for links between traces. A done marker keeps
 	// the label of the claim that Release was given.
 	Label string
-	// Queue is the claim's relation to the queue that a Subscriber keeps. Other backends ignore it.
+	// Queue is the claim's relation to the queue that a Subscriber keeps. Other backends ignore
+	// it.
 	Queue QueueMode
-	// Among is how many claims may hold the key at a time, this one included, or Any. 0 is 1: the
-	// claim holds the key alone. It is the same in all calls for a claim. A Locker is given
-	// more than 1 only if Description.Shares allows it.
-	Among int
+	// MaxHolders is how many claims may hold the key at a time, this one included, or Unlimited. 0
+	// is 1: the claim holds the key alone. It is the same in all calls for a claim. A Locker is
+	// given more than 1 only if Description.Shares allows it.
+	MaxHolders int
 	// Seat is the seat of the grant. A Locker does not read it.
 	Seat int
 	// Waits, of TryAcquire, means that a claim which is refused will be made again. See
@@ -122,8 +123,8 @@ func (s State) String() string {
 	return "unknown"
 }
 
-// A Grant is a store's answer to TryAcquire.
-type Grant struct {
+// An Answer is a store's answer to TryAcquire.
+type Answer struct {
 	State State
 	// Fence, if Granted, is larger than the fence of every earlier holder of the key.
 	Fence uint64
@@ -154,7 +155,7 @@ type Grant struct {
 	// Foreign, if Busy, means that another program or library holds the key.
 	Foreign bool
 	// Seat, if Granted, is the number that distinguishes the claim from the others that hold the
-	// key, from 1 to Claim.Among. It is 0 if that is 1, or more than MaxSeats.
+	// key, from 1 to Claim.MaxHolders. It is 0 if that is 1, or more than MaxSeats.
 	Seat int
 	// Wanted, if Busy, means that the store keeps other claims away for this one, which is to be
 	// made again with the same ID, or released. See

@@ -6,9 +6,9 @@ import (
 )
 
 const (
-	// Any, as Claim.Among, is any number of holders.
-	Any = math.MaxInt32
-	// MaxSeats is the largest Claim.Among whose holders have a seat each.
+	// Unlimited, as Claim.MaxHolders, is any number of holders.
+	Unlimited = math.MaxInt32
+	// MaxSeats is the largest Claim.MaxHolders whose holders have a seat each.
 	MaxSeats = 16
 )
 

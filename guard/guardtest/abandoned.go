@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
 // abandonedChecks are about a Guard on the backend, of which a call gives up while the store's
@@ -27,7 +28,7 @@ type leaver struct {
 // Unwrap implements driver.Unwrapper.
 func (l leaver) Unwrap() guard.Locker { return l.Locker }
 
-func (l leaver) TryAcquire(ctx context.Context, c guard.Claim) (guard.Grant, error) {
+func (l leaver) TryAcquire(ctx context.Context, c driver.Claim) (driver.Answer, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 	defer cancel()
 	defer l.leave()

@@ -10,14 +10,14 @@ import (
 )
 
 // Busy returns the answer that another claim, with that label, holds the key for the time left.
-func Busy(left time.Duration, label string) (guard.Grant, error) {
-	return guard.Grant{State: guard.Busy, Left: left, Label: label}, nil
+func Busy(left time.Duration, label string) (driver.Answer, error) {
+	return driver.Answer{State: driver.Busy, Left: left, Label: label}, nil
 }
 
 // Done returns the answer that the work for the key is done, with the record of the finished run.
 // The marker lasts for another hour.
-func Done(record []byte) (guard.Grant, error) {
-	return guard.Grant{State: guard.Done, Left: time.Hour, Record: record}, nil
+func Done(record []byte) (driver.Answer, error) {
+	return driver.Answer{State: driver.Done, Left: time.Hour, Record: record}, nil
 }
 
 // Fail returns a *guard.StoreError of that kind. If a script returns it, Scripted fills in the

@@ -8,7 +8,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
@@ -37,7 +36,7 @@ type batch struct {
 }
 
 // renewBatch renews the claims. It renews them one by one if the Locker is no driver.BatchRenewer.
-func (s *subject) renewBatch(ctx context.Context, claims []guard.Claim) *batch {
+func (s *subject) renewBatch(ctx context.Context, claims []driver.Claim) *batch {
 	b := &batch{answers: map[int][]answer{}}
 	report := func(i int, held bool, err error) {
 		b.mu.Lock()
@@ -93,7 +92,7 @@ const (
 
 func renewsBatch(s *subject) {
 	const n = 250
-	claims := make([]guard.Claim, n)
+	claims := make([]driver.Claim, n)
 	for i := range claims {
 		c := s.claim(fmt.Sprintf("key:%d", i))
 		switch i % turns {
@@ -101,7 +100,7 @@ func renewsBatch(s *subject) {
 			c.Fence = s.here.mustAcquire(c).Fence
 		case released:
 			s.here.mustAcquire(c)
-			s.here.mustRelease(c, guard.After{})
+			s.here.mustRelease(c, driver.After{})
 		case another:
 			s.there.mustAcquire(s.claim(c.Key))
 		}
@@ -121,21 +120,21 @@ func renewsBatch(s *subject) {
 		g := s.there.acquire(s.claim(c.Key))
 		switch i % turns {
 		case held, raised:
-			require.Equal(s, guard.Busy, g.State)
+			require.Equal(s, driver.Busy, g.State)
 			require.Greater(s, g.Left, long)
 			require.Equal(s, c.Fence, s.here.mustAcquire(c).Fence, "the fence after the renewal")
 		case another:
-			require.Equal(s, guard.Busy, g.State)
+			require.Equal(s, driver.Busy, g.State)
 			require.LessOrEqual(s, g.Left, long)
 		default:
-			require.Equal(s, guard.Granted, g.State)
+			require.Equal(s, driver.Granted, g.State)
 		}
 	}
 	b.settled(s, n)
 }
 
 func failsBatch(s *subject) {
-	claims := make([]guard.Claim, 5)
+	claims := make([]driver.Claim, 5)
 	for i := range claims {
 		claims[i] = s.claim(fmt.Sprintf("key:%d", i))
 		s.here.mustAcquire(claims[i])
@@ -167,17 +166,17 @@ func acquiresBatch(s *subject) {
 	s.there.mustAcquire(taken)
 	done := s.claim("batch 7")
 	s.there.mustAcquire(done)
-	s.there.mustRelease(done, guard.After{Keep: long, Done: true, Record: []byte("record")})
-	claims := make([]guard.Claim, n)
+	s.there.mustRelease(done, driver.After{Keep: long, Done: true, Record: []byte("record")})
+	claims := make([]driver.Claim, n)
 	for i := range claims {
 		claims[i] = s.claim(fmt.Sprint("batch ", i))
 	}
 	ctx, cancel := s.here.context()
 	defer cancel()
 	for _, again := range []bool{false, true} {
-		grants := make([]guard.Grant, n)
+		grants := make([]driver.Answer, n)
 		reported := map[int]int{}
-		l.AcquireBatch(ctx, claims, func(i int, g guard.Grant, err error) {
+		l.AcquireBatch(ctx, claims, func(i int, g driver.Answer, err error) {
 			require.NoError(s, err)
 			grants[i] = g
 			reported[i]++
@@ -187,13 +186,13 @@ func acquiresBatch(s *subject) {
 			require.Equal(s, 1, reported[i])
 			switch i {
 			case 3:
-				require.Equal(s, guard.Busy, g.State)
+				require.Equal(s, driver.Busy, g.State)
 				require.Equal(s, taken.Label, g.Label)
 			case 7:
-				require.Equal(s, guard.Done, g.State)
+				require.Equal(s, driver.Done, g.State)
 				require.Equal(s, "record", string(g.Record))
 			default:
-				require.Equal(s, guard.Granted, g.State)
+				require.Equal(s, driver.Granted, g.State)
 				require.Equal(s, again, g.Held)
 				require.Positive(s, g.Fence)
 			}
@@ -221,9 +220,9 @@ func failsBatchOfClaims(s *subject) {
 	}
 	ctx, cancel := s.here.context()
 	cancel()
-	claims := []guard.Claim{s.claim("a"), s.claim("b")}
+	claims := []driver.Claim{s.claim("a"), s.claim("b")}
 	reported := 0
-	l.AcquireBatch(ctx, claims, func(_ int, _ guard.Grant, err error) {
+	l.AcquireBatch(ctx, claims, func(_ int, _ driver.Answer, err error) {
 		require.Error(s, err)
 		reported++
 	})

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
 // Benchmark measures a backend's Locker in four sub-benchmarks. They acquire and release an
@@ -20,18 +21,18 @@ func Benchmark(b *testing.B, backend Backend) {
 	b.Run("busy", func(b *testing.B) { benchBusy(b, backend.New(b)) })
 }
 
-func benchClaim(key string) guard.Claim {
+func benchClaim(key string) driver.Claim {
 	id := rand.Text()
-	return guard.Claim{Key: key, ID: id, Owner: id, TTL: long, Label: "benchmark"}
+	return driver.Claim{Key: key, ID: id, Owner: id, TTL: long, Label: "benchmark"}
 }
 
 // pair acquires and releases a key, and reports whether both calls succeeded.
-func pair(ctx context.Context, l guard.Locker, c guard.Claim) (bool, error) {
+func pair(ctx context.Context, l guard.Locker, c driver.Claim) (bool, error) {
 	g, err := l.TryAcquire(ctx, c)
-	if err != nil || g.State != guard.Granted {
+	if err != nil || g.State != driver.Granted {
 		return false, err
 	}
-	return l.Release(ctx, c, guard.After{})
+	return l.Release(ctx, c, driver.After{})
 }
 
 func benchPair(b *testing.B, l guard.Locker) {
@@ -77,7 +78,7 @@ func benchBusy(b *testing.B, l guard.Locker) {
 	require.NoError(b, err)
 	b.ReportAllocs()
 	for b.Loop() {
-		if g, err := l.TryAcquire(ctx, c); err != nil || g.State != guard.Busy {
+		if g, err := l.TryAcquire(ctx, c); err != nil || g.State != driver.Busy {
 			b.Fatal(g, err)
 		}
 	}

@@ -6,7 +6,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
@@ -31,26 +30,26 @@ func breaks(s *subject) {
 	require.True(s, s.there.breaks("key", c.ID, by))
 	require.True(s, s.there.breaks("key", c.ID, by), "a repeated call")
 	require.False(s, s.here.renew(c), "the holder must learn of it at its next renewal")
-	require.False(s, s.here.release(c, guard.After{Keep: long, Done: true}))
+	require.False(s, s.here.release(c, driver.After{Keep: long, Done: true}))
 	// a slow machine may be too late
 	if info := s.there.show("key"); info.State() == driver.KeyKept {
 		require.Equal(s, by.ID, info.Holders[0].ID)
 		require.Equal(s, by.Label, info.Holders[0].Label)
 		require.Equal(s, fence, info.Holders[0].Fence)
 	}
-	next := s.here.awaitGrant(s.claim("key"), guard.Busy, granted.Add(c.TTL-4*early))
+	next := s.here.awaitGrant(s.claim("key"), driver.Busy, granted.Add(c.TTL-4*early))
 	require.Greater(s, next.Fence, fence)
 }
 
 func breaksNoOther(s *subject) {
 	c, gone, kept, done := s.claim("key"), s.claim("key"), s.claim("kept"), s.claim("done")
 	s.here.mustAcquire(gone)
-	s.here.mustRelease(gone, guard.After{})
+	s.here.mustRelease(gone, driver.After{})
 	s.here.mustAcquire(c)
 	s.here.mustAcquire(kept)
-	s.here.mustRelease(kept, guard.After{Keep: long})
+	s.here.mustRelease(kept, driver.After{Keep: long})
 	s.here.mustAcquire(done)
-	s.here.mustRelease(done, guard.After{Keep: long, Done: true})
+	s.here.mustRelease(done, driver.After{Keep: long, Done: true})
 	for _, now := range []bool{false, true} {
 		by := byOperator()
 		by.Now = now
@@ -61,8 +60,8 @@ func breaksNoOther(s *subject) {
 	}
 	require.False(s, s.there.breaks("kept", kept.ID, byOperator()), "nobody holds it any more")
 	require.True(s, s.here.renew(c))
-	require.Equal(s, guard.Busy, s.here.acquire(s.claim("kept")).State)
-	require.Equal(s, guard.Done, s.here.acquire(s.claim("done")).State)
+	require.Equal(s, driver.Busy, s.here.acquire(s.claim("kept")).State)
+	require.Equal(s, driver.Done, s.here.acquire(s.claim("done")).State)
 }
 
 func breaksSharer(s *subject) {
@@ -76,18 +75,18 @@ func breaksSharer(s *subject) {
 		for _, c := range holders[1:] {
 			require.True(s, s.here.renew(c))
 		}
-		if among != driver.Any {
-			require.Equal(s, guard.Busy, s.here.acquire(s.shared(k, among)).State, "its time is not over")
+		if among != driver.Unlimited {
+			require.Equal(s, driver.Busy, s.here.acquire(s.shared(k, among)).State, "its time is not over")
 		}
 		for _, c := range holders[1:] {
-			s.here.mustRelease(c, guard.After{})
+			s.here.mustRelease(c, driver.After{})
 		}
-		require.Equal(s, guard.Busy, s.here.acquire(s.claim(k)).State, "its time is not over")
+		require.Equal(s, driver.Busy, s.here.acquire(s.claim(k)).State, "its time is not over")
 	}
 }
 
 func breaksNow(s *subject) {
-	for name, after := range map[string]guard.After{"held": {}, "kept": {Keep: long}} {
+	for name, after := range map[string]driver.After{"held": {}, "kept": {Keep: long}} {
 		c := s.claim(name)
 		fence := s.here.mustAcquire(c).Fence
 		if after.Keep > 0 {
@@ -99,7 +98,7 @@ func breaksNow(s *subject) {
 		next := s.claim(name)
 		require.Greater(s, s.here.mustAcquire(next).Fence, fence)
 		require.False(s, s.here.renew(c))
-		require.False(s, s.here.release(c, guard.After{}))
+		require.False(s, s.here.release(c, driver.After{}))
 		require.False(s, s.there.breaks(name, c.ID, by), "the next holder is another one")
 		require.True(s, s.here.renew(next))
 	}
@@ -122,27 +121,27 @@ func forgets(s *subject) {
 	held, kept, done := s.claim("held"), s.claim("kept"), s.claim("done")
 	s.here.mustAcquire(held)
 	s.here.mustAcquire(kept)
-	s.here.mustRelease(kept, guard.After{Keep: long})
+	s.here.mustRelease(kept, driver.After{Keep: long})
 	fence := s.here.mustAcquire(done).Fence
-	s.here.mustRelease(done, guard.After{Keep: long, Done: true, Record: []byte("record")})
+	s.here.mustRelease(done, driver.After{Keep: long, Done: true, Record: []byte("record")})
 	for _, key := range []string{"held", "kept", "free"} {
 		require.False(s, s.there.forget(key), "%q has no done marker", key)
 	}
 	require.True(s, s.here.renew(held))
-	require.Equal(s, guard.Busy, s.here.acquire(s.claim("kept")).State)
+	require.Equal(s, driver.Busy, s.here.acquire(s.claim("kept")).State)
 	require.True(s, s.there.forget("done"))
 	require.False(s, s.there.forget("done"))
 	require.Greater(s, s.here.mustAcquire(s.claim("done")).Fence, fence)
 }
 
 func breakNotifies(s *subject) {
-	for name, free := range map[string]func(c guard.Claim) bool{
-		"held": func(c guard.Claim) bool {
+	for name, free := range map[string]func(c driver.Claim) bool{
+		"held": func(c driver.Claim) bool {
 			by := byOperator()
 			by.Now = true
 			return s.there.breaks(c.Key, c.ID, by)
 		},
-		"done": func(c guard.Claim) bool { return s.there.forget(c.Key) },
+		"done": func(c driver.Claim) bool { return s.there.forget(c.Key) },
 	} {
 		notified, stop := s.there.subscribe(name)
 		defer stop()
@@ -150,7 +149,7 @@ func breakNotifies(s *subject) {
 		c := s.claim(name)
 		s.here.mustAcquire(c)
 		if name == "done" {
-			s.here.mustRelease(c, guard.After{Keep: long, Done: true})
+			s.here.mustRelease(c, driver.After{Keep: long, Done: true})
 		}
 		time.Sleep(4 * early) // for earlier notifications
 		before := notified.Load()

@@ -11,19 +11,19 @@ import (
 )
 
 // calls passes every call of a Locker through one function.
-func calls(through func(ctx context.Context, op driver.Op, c guard.Claim, call func(context.Context) error) error) guardtest.Backend {
+func calls(through func(ctx context.Context, op driver.Op, c driver.Claim, call func(context.Context) error) error) guardtest.Backend {
 	return wrapped(func(l guard.Locker) guard.Locker {
 		return &twist{
 			Locker: l,
-			acquire: func(ctx context.Context, c guard.Claim) (g guard.Grant, err error) {
+			acquire: func(ctx context.Context, c driver.Claim) (g driver.Answer, err error) {
 				err = through(ctx, driver.OpAcquire, c, func(ctx context.Context) (err error) { g, err = l.TryAcquire(ctx, c); return err })
 				return g, err
 			},
-			renew: func(ctx context.Context, c guard.Claim) (held bool, err error) {
+			renew: func(ctx context.Context, c driver.Claim) (held bool, err error) {
 				err = through(ctx, driver.OpRenew, c, func(ctx context.Context) (err error) { held, err = l.Renew(ctx, c); return err })
 				return held && err == nil, err
 			},
-			release: func(ctx context.Context, c guard.Claim, after guard.After) (held bool, err error) {
+			release: func(ctx context.Context, c driver.Claim, after driver.After) (held bool, err error) {
 				err = through(ctx, driver.OpRelease, c, func(ctx context.Context) (err error) { held, err = l.Release(ctx, c, after); return err })
 				return held && err == nil, err
 			},
@@ -45,14 +45,14 @@ func brokenContexts() []broken {
 	return []broken{
 		{
 			name: "the context is ignored",
-			backend: calls(func(ctx context.Context, _ driver.Op, _ guard.Claim, call func(context.Context) error) error {
+			backend: calls(func(ctx context.Context, _ driver.Op, _ driver.Claim, call func(context.Context) error) error {
 				return call(context.WithoutCancel(ctx))
 			}),
 			caughtBy: endedContextChecks(),
 		},
 		{
 			name: "a call whose context has ended takes effect",
-			backend: calls(func(ctx context.Context, op driver.Op, c guard.Claim, call func(context.Context) error) error {
+			backend: calls(func(ctx context.Context, op driver.Op, c driver.Claim, call func(context.Context) error) error {
 				err := call(context.WithoutCancel(ctx))
 				if ctx.Err() != nil {
 					err = driver.NewStoreError("late", op, c.Key, ctx.Err())
@@ -63,14 +63,14 @@ func brokenContexts() []broken {
 		},
 		{
 			name: "errors are not StoreErrors",
-			backend: calls(func(ctx context.Context, _ driver.Op, _ guard.Claim, call func(context.Context) error) error {
+			backend: calls(func(ctx context.Context, _ driver.Op, _ driver.Claim, call func(context.Context) error) error {
 				return errors.Unwrap(errors.Unwrap(call(ctx)))
 			}),
 			caughtBy: endedContextChecks(),
 		},
 		{
 			name: "errors do not say what failed",
-			backend: calls(func(ctx context.Context, _ driver.Op, c guard.Claim, call func(context.Context) error) error {
+			backend: calls(func(ctx context.Context, _ driver.Op, c driver.Claim, call func(context.Context) error) error {
 				var store *guard.StoreError
 				err := call(ctx)
 				if errors.As(err, &store) {
@@ -82,7 +82,7 @@ func brokenContexts() []broken {
 		},
 		{
 			name: "errors are permanent",
-			backend: calls(func(ctx context.Context, op driver.Op, c guard.Claim, call func(context.Context) error) error {
+			backend: calls(func(ctx context.Context, op driver.Op, c driver.Claim, call func(context.Context) error) error {
 				if err := call(ctx); err != nil {
 					return &guard.StoreError{Backend: "hopeless", Op: op, Key: c.Key, Kind: driver.KindClosed, Err: err}
 				}
@@ -104,7 +104,7 @@ func brokenFreezes() []broken {
 		{name: "a call waits for a frozen store", backend: serverBackend(&server{ignoresContext: true}, same), caughtBy: frozen},
 		{
 			name: "a call returns from a frozen store too late",
-			backend: calls(func(ctx context.Context, _ driver.Op, _ guard.Claim, call func(context.Context) error) error {
+			backend: calls(func(ctx context.Context, _ driver.Op, _ driver.Claim, call func(context.Context) error) error {
 				err := call(ctx)
 				if err != nil {
 					time.Sleep(200 * time.Millisecond)
@@ -115,7 +115,7 @@ func brokenFreezes() []broken {
 		},
 		{
 			name:     "a late call has another ID",
-			backend:  serverBackend(&server{late: func(c guard.Claim) guard.Claim { c.ID += " again"; return c }}, same),
+			backend:  serverBackend(&server{late: func(c driver.Claim) driver.Claim { c.ID += " again"; return c }}, same),
 			caughtBy: []string{"a store works again after a freeze"},
 		},
 	}
@@ -124,17 +124,17 @@ func brokenFreezes() []broken {
 // batcher is a Locker with its own RenewBatch.
 type batcher struct {
 	guard.Locker
-	renew func(ctx context.Context, claims []guard.Claim, report func(int, bool, error))
+	renew func(ctx context.Context, claims []driver.Claim, report func(int, bool, error))
 }
 
-func (b *batcher) RenewBatch(ctx context.Context, claims []guard.Claim, report func(int, bool, error)) {
+func (b *batcher) RenewBatch(ctx context.Context, claims []driver.Claim, report func(int, bool, error)) {
 	b.renew(ctx, claims, report)
 }
 
 // reporting changes the reports of RenewBatch.
 func reporting(change func(i int, held bool, err error, report func(int, bool, error))) guardtest.Backend {
 	return wrapped(func(l guard.Locker) guard.Locker {
-		return &batcher{l, func(ctx context.Context, claims []guard.Claim, report func(int, bool, error)) {
+		return &batcher{l, func(ctx context.Context, claims []driver.Claim, report func(int, bool, error)) {
 			l.(driver.BatchRenewer).RenewBatch(ctx, claims, func(i int, held bool, err error) { change(i, held, err, report) })
 		}}
 	})
@@ -147,7 +147,7 @@ func brokenBatches() []broken {
 		{
 			name: "a batch of renewals has one answer for all claims",
 			backend: wrapped(func(l guard.Locker) guard.Locker {
-				return &batcher{l, func(ctx context.Context, claims []guard.Claim, report func(int, bool, error)) {
+				return &batcher{l, func(ctx context.Context, claims []driver.Claim, report func(int, bool, error)) {
 					all := true
 					for _, c := range claims {
 						held, _ := l.Renew(ctx, c)
@@ -163,7 +163,7 @@ func brokenBatches() []broken {
 		{
 			name: "a batch of renewals is not sent",
 			backend: wrapped(func(l guard.Locker) guard.Locker {
-				return &batcher{l, func(_ context.Context, claims []guard.Claim, report func(int, bool, error)) {
+				return &batcher{l, func(_ context.Context, claims []driver.Claim, report func(int, bool, error)) {
 					for i := range claims {
 						report(i, true, nil)
 					}
@@ -209,7 +209,7 @@ func brokenBatches() []broken {
 		{
 			name: "a batch of renewals makes one report too many",
 			backend: wrapped(func(l guard.Locker) guard.Locker {
-				return &batcher{l, func(ctx context.Context, claims []guard.Claim, report func(int, bool, error)) {
+				return &batcher{l, func(ctx context.Context, claims []driver.Claim, report func(int, bool, error)) {
 					l.(driver.BatchRenewer).RenewBatch(ctx, claims, report)
 					go report(len(claims), true, nil)
 				}}

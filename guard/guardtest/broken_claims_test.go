@@ -15,12 +15,12 @@ func brokenClaims() []broken {
 	return []broken{
 		{
 			name:     "it grants nothing",
-			backend:  answering(func(_ guard.Claim, g *guard.Grant) { *g = guard.Grant{Left: 1} }),
+			backend:  answering(func(_ driver.Claim, g *driver.Answer) { *g = driver.Answer{Left: 1} }),
 			caughtBy: []string{"a free key is granted", "one of many concurrent claims is granted"},
 		},
 		{
 			name:    "it grants a held key",
-			backend: answering(func(_ guard.Claim, g *guard.Grant) { g.State, g.Fence = guard.Granted, max(g.Fence, 1) }),
+			backend: answering(func(_ driver.Claim, g *driver.Answer) { g.State, g.Fence = driver.Granted, max(g.Fence, 1) }),
 			caughtBy: []string{
 				"a busy key's answer names the holder and the time left",
 				"one of many concurrent claims is granted",
@@ -35,8 +35,8 @@ func brokenClaims() []broken {
 		},
 		{
 			name: "a grant has the label of its holder",
-			backend: answering(func(c guard.Claim, g *guard.Grant) {
-				if g.State == guard.Granted {
+			backend: answering(func(c driver.Claim, g *driver.Answer) {
+				if g.State == driver.Granted {
 					g.Label, g.Left = c.Label, c.TTL
 				}
 			}),
@@ -44,28 +44,28 @@ func brokenClaims() []broken {
 		},
 		{
 			name:     "fences start at 0",
-			backend:  answering(func(_ guard.Claim, g *guard.Grant) { g.Fence = 0 }),
+			backend:  answering(func(_ driver.Claim, g *driver.Answer) { g.Fence = 0 }),
 			caughtBy: []string{"a free key is granted", "fences grow after a release"},
 		},
 		{
 			name:     "Left is 0",
-			backend:  answering(func(_ guard.Claim, g *guard.Grant) { g.Left = 0 }),
+			backend:  answering(func(_ driver.Claim, g *driver.Answer) { g.Left = 0 }),
 			caughtBy: []string{"a busy key's answer names the holder and the time left", "a done marker answers with its record"},
 		},
 		{
 			name: "Left is too long",
 			// as if seconds were taken for milliseconds
-			backend:  answering(func(_ guard.Claim, g *guard.Grant) { g.Left *= 1000 }),
+			backend:  answering(func(_ driver.Claim, g *driver.Answer) { g.Left *= 1000 }),
 			caughtBy: []string{"a busy key's answer names the holder and the time left", "a done marker answers with its record"},
 		},
 		{
 			name:     "a repeated claim finds the key busy",
-			backend:  wrapped(repeatsAre(func(g *guard.Grant) { *g = guard.Grant{Left: 1} })),
+			backend:  wrapped(repeatsAre(func(g *driver.Answer) { *g = driver.Answer{Left: 1} })),
 			caughtBy: []string{"a repeated claim is granted with the same fence"},
 		},
 		{
 			name:     "a repeated claim has another fence",
-			backend:  wrapped(repeatsAre(func(g *guard.Grant) { g.Fence++ })),
+			backend:  wrapped(repeatsAre(func(g *driver.Answer) { g.Fence++ })),
 			caughtBy: []string{"a repeated claim is granted with the same fence"},
 		},
 		{
@@ -89,21 +89,21 @@ func brokenClaims() []broken {
 // seldomExclusive grants every fiftieth claim without asking the store.
 func seldomExclusive(l guard.Locker) guard.Locker {
 	var n, fence atomic.Uint64
-	return &twist{Locker: l, acquire: func(ctx context.Context, c guard.Claim) (guard.Grant, error) {
+	return &twist{Locker: l, acquire: func(ctx context.Context, c driver.Claim) (driver.Answer, error) {
 		if n.Add(1)%50 == 0 {
-			return guard.Grant{State: guard.Granted, Fence: 1<<52 + fence.Add(1)}, nil
+			return driver.Answer{State: driver.Granted, Fence: 1<<52 + fence.Add(1)}, nil
 		}
 		return l.TryAcquire(ctx, c)
 	}}
 }
 
 // repeatsAre changes the answers to repeated claims.
-func repeatsAre(change func(*guard.Grant)) wrap {
+func repeatsAre(change func(*driver.Answer)) wrap {
 	return func(l guard.Locker) guard.Locker {
 		var seen memo[bool]
-		return &twist{Locker: l, acquire: func(ctx context.Context, c guard.Claim) (guard.Grant, error) {
+		return &twist{Locker: l, acquire: func(ctx context.Context, c driver.Claim) (driver.Answer, error) {
 			g, err := l.TryAcquire(ctx, c)
-			if seen.set(c.ID, true) && g.State == guard.Granted {
+			if seen.set(c.ID, true) && g.State == driver.Granted {
 				change(&g)
 			}
 			return g, err
@@ -112,9 +112,9 @@ func repeatsAre(change func(*guard.Grant)) wrap {
 }
 
 func ignoresRepeats(l guard.Locker) guard.Locker {
-	var grants memo[guard.Grant]
-	return &twist{Locker: l, acquire: func(ctx context.Context, c guard.Claim) (guard.Grant, error) {
-		if g := grants.get(c.ID); g.State == guard.Granted {
+	var grants memo[driver.Answer]
+	return &twist{Locker: l, acquire: func(ctx context.Context, c driver.Claim) (driver.Answer, error) {
+		if g := grants.get(c.ID); g.State == driver.Granted {
 			return g, nil
 		}
 		g, err := l.TryAcquire(ctx, c)
@@ -127,14 +127,14 @@ func countsRepeats(l guard.Locker) guard.Locker {
 	var holds memo[int]
 	return &twist{
 		Locker: l,
-		acquire: func(ctx context.Context, c guard.Claim) (guard.Grant, error) {
+		acquire: func(ctx context.Context, c driver.Claim) (driver.Answer, error) {
 			g, err := l.TryAcquire(ctx, c)
-			if g.State == guard.Granted {
+			if g.State == driver.Granted {
 				holds.set(c.ID, holds.get(c.ID)+1)
 			}
 			return g, err
 		},
-		release: func(ctx context.Context, c guard.Claim, after guard.After) (bool, error) {
+		release: func(ctx context.Context, c driver.Claim, after driver.After) (bool, error) {
 			if n := holds.get(c.ID); n > 1 {
 				holds.set(c.ID, n-1)
 				return l.Renew(ctx, c)
@@ -154,7 +154,7 @@ func brokenLabels() []broken {
 	return []broken{
 		{
 			name:    "labels are lost",
-			backend: answering(func(_ guard.Claim, g *guard.Grant) { g.Label = "" }),
+			backend: answering(func(_ driver.Claim, g *driver.Answer) { g.Label = "" }),
 			caughtBy: []string{
 				"a busy key's answer names the holder and the time left", "a label is returned unchanged",
 				"a done marker has the label of the run that finished", "a done marker keeps its first label",
@@ -162,7 +162,7 @@ func brokenLabels() []broken {
 		},
 		{
 			name: "labels end with their first line",
-			backend: answering(func(_ guard.Claim, g *guard.Grant) {
+			backend: answering(func(_ driver.Claim, g *driver.Answer) {
 				g.Label, _, _ = strings.Cut(g.Label, "\n")
 			}),
 			caughtBy: []string{"a label is returned unchanged", "a done marker has the label of the run that finished"},
@@ -179,26 +179,26 @@ func brokenLabels() []broken {
 		},
 		{
 			name: "labels are changed to valid UTF-8",
-			backend: answering(func(_ guard.Claim, g *guard.Grant) {
+			backend: answering(func(_ driver.Claim, g *driver.Answer) {
 				g.Label = strings.ToValidUTF8(g.Label, "\ufffd")
 			}),
 			caughtBy: []string{"a label is returned unchanged"},
 		},
 		{
 			name:     "labels are cut short",
-			backend:  answering(func(_ guard.Claim, g *guard.Grant) { g.Label = g.Label[:min(len(g.Label), 255)] }),
+			backend:  answering(func(_ driver.Claim, g *driver.Answer) { g.Label = g.Label[:min(len(g.Label), 255)] }),
 			caughtBy: []string{"a label is returned unchanged"},
 		},
 		{
 			name: "a label outlives its holder",
 			backend: wrapped(func(l guard.Locker) guard.Locker {
 				var last memo[string]
-				return &twist{Locker: l, acquire: func(ctx context.Context, c guard.Claim) (guard.Grant, error) {
+				return &twist{Locker: l, acquire: func(ctx context.Context, c driver.Claim) (driver.Answer, error) {
 					g, err := l.TryAcquire(ctx, c)
 					switch {
-					case g.State == guard.Granted && c.Label != "":
+					case g.State == driver.Granted && c.Label != "":
 						last.set(c.Key, c.Label)
-					case g.State == guard.Busy:
+					case g.State == driver.Busy:
 						g.Label = last.get(c.Key)
 					}
 					return g, err
@@ -212,14 +212,14 @@ func brokenLabels() []broken {
 // labelsOfGrants gives a marker the label of the claim that was granted.
 func labelsOfGrants(l guard.Locker) guard.Locker {
 	var labels memo[string]
-	return &twist{Locker: l, acquire: func(ctx context.Context, c guard.Claim) (guard.Grant, error) {
+	return &twist{Locker: l, acquire: func(ctx context.Context, c driver.Claim) (driver.Answer, error) {
 		g, err := l.TryAcquire(ctx, c)
 		switch g.State {
-		case guard.Granted:
+		case driver.Granted:
 			labels.set(c.Key, c.Label)
-		case guard.Done:
+		case driver.Done:
 			g.Label = labels.get(c.Key)
-		case guard.Busy:
+		case driver.Busy:
 		}
 		return g, err
 	}}
@@ -230,14 +230,14 @@ func labelsOfReleases(l guard.Locker) guard.Locker {
 	var labels memo[string]
 	return &twist{
 		Locker: l,
-		acquire: func(ctx context.Context, c guard.Claim) (guard.Grant, error) {
+		acquire: func(ctx context.Context, c driver.Claim) (driver.Answer, error) {
 			g, err := l.TryAcquire(ctx, c)
-			if g.State == guard.Done {
+			if g.State == driver.Done {
 				g.Label = labels.get(c.Key)
 			}
 			return g, err
 		},
-		release: func(ctx context.Context, c guard.Claim, after guard.After) (bool, error) {
+		release: func(ctx context.Context, c driver.Claim, after driver.After) (bool, error) {
 			held, err := l.Release(ctx, c, after)
 			if held {
 				labels.set(c.Key, c.Label)
@@ -250,7 +250,7 @@ func labelsOfReleases(l guard.Locker) guard.Locker {
 // foldKeys makes different keys equal.
 func foldKeys(fold func(string) string) guardtest.Backend {
 	return wrapped(func(l guard.Locker) guard.Locker {
-		return mapped(l, func(c *guard.Claim) { c.Key = fold(c.Key) })
+		return mapped(l, func(c *driver.Claim) { c.Key = fold(c.Key) })
 	})
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/guard/guardtest"
 )
 
@@ -16,8 +17,8 @@ func brokenFences() []broken {
 	return []broken{
 		{
 			name: "fences repeat",
-			backend: answering(func(_ guard.Claim, g *guard.Grant) {
-				if g.State == guard.Granted {
+			backend: answering(func(_ driver.Claim, g *driver.Answer) {
+				if g.State == driver.Granted {
 					g.Fence = 1
 				}
 			}),
@@ -41,7 +42,7 @@ func brokenFences() []broken {
 		},
 		{
 			name: "one fence too many is reserved",
-			backend: answering(func(c guard.Claim, g *guard.Grant) {
+			backend: answering(func(c driver.Claim, g *driver.Answer) {
 				if g.Reserved > 0 {
 					g.Reserved = c.Reserve + 1
 				}
@@ -51,13 +52,13 @@ func brokenFences() []broken {
 		{
 			name: "a claim that requests no fences reserves one",
 			backend: wrapped(func(l guard.Locker) guard.Locker {
-				return mapped(l, func(c *guard.Claim) { c.Reserve = max(c.Reserve, 1) })
+				return mapped(l, func(c *driver.Claim) { c.Reserve = max(c.Reserve, 1) })
 			}),
 			caughtBy: []string{"a claim reserves no more fences than it asks for"},
 		},
 		{
 			name: "a repeated claim reserves fences",
-			backend: answering(func(c guard.Claim, g *guard.Grant) {
+			backend: answering(func(c driver.Claim, g *driver.Answer) {
 				if g.Held {
 					g.Reserved = c.Reserve
 				}
@@ -66,7 +67,7 @@ func brokenFences() []broken {
 		},
 		{
 			name:     "a renewal does not raise the fence",
-			backend:  wrapped(func(l guard.Locker) guard.Locker { return mapped(l, func(c *guard.Claim) { c.Fence = 0 }) }),
+			backend:  wrapped(func(l guard.Locker) guard.Locker { return mapped(l, func(c *driver.Claim) { c.Fence = 0 }) }),
 			caughtBy: []string{"a renewal raises the fence", "a batch of renewals reports on each claim"},
 		},
 		{
@@ -76,7 +77,7 @@ func brokenFences() []broken {
 		},
 		{
 			name:     "a renewal that raises the fence reserves nothing",
-			backend:  wrapped(func(l guard.Locker) guard.Locker { return mapped(l, func(c *guard.Claim) { c.Reserve = 0 }) }),
+			backend:  wrapped(func(l guard.Locker) guard.Locker { return mapped(l, func(c *driver.Claim) { c.Reserve = 0 }) }),
 			caughtBy: []string{"a renewal raises the fence"},
 		},
 		{
@@ -105,11 +106,11 @@ func brokenFences() []broken {
 
 // reservesNothing is a Locker that reports reserved fences without reserving them.
 func reservesNothing(l guard.Locker) guard.Locker {
-	return &twist{Locker: l, acquire: func(ctx context.Context, c guard.Claim) (guard.Grant, error) {
+	return &twist{Locker: l, acquire: func(ctx context.Context, c driver.Claim) (driver.Answer, error) {
 		reserve := c.Reserve
 		c.Reserve = 0
 		g, err := l.TryAcquire(ctx, c)
-		if g.State == guard.Granted && !g.Held {
+		if g.State == driver.Granted && !g.Held {
 			g.Reserved = max(reserve, 0)
 		}
 		return g, err
@@ -118,9 +119,9 @@ func reservesNothing(l guard.Locker) guard.Locker {
 
 func fenceOfID(l guard.Locker) guard.Locker {
 	var fences memo[uint64]
-	return &twist{Locker: l, acquire: func(ctx context.Context, c guard.Claim) (guard.Grant, error) {
+	return &twist{Locker: l, acquire: func(ctx context.Context, c driver.Claim) (driver.Answer, error) {
 		g, err := l.TryAcquire(ctx, c)
-		if g.State == guard.Granted {
+		if g.State == driver.Granted {
 			if fence := fences.get(c.ID); fence != 0 {
 				g.Fence = fence
 			}
@@ -135,14 +136,14 @@ func renewedFence(l guard.Locker, keep func(before, c uint64) uint64) guard.Lock
 	var fences memo[uint64]
 	return &twist{
 		Locker: l,
-		acquire: func(ctx context.Context, c guard.Claim) (guard.Grant, error) {
+		acquire: func(ctx context.Context, c driver.Claim) (driver.Answer, error) {
 			g, err := l.TryAcquire(ctx, c)
-			if fence := fences.get(c.ID); g.State == guard.Granted && fence != 0 {
+			if fence := fences.get(c.ID); g.State == driver.Granted && fence != 0 {
 				g.Fence = fence
 			}
 			return g, err
 		},
-		renew: func(ctx context.Context, c guard.Claim) (bool, error) {
+		renew: func(ctx context.Context, c driver.Claim) (bool, error) {
 			fence := c.Fence
 			c.Fence = 0
 			held, err := l.Renew(ctx, c)
@@ -165,7 +166,7 @@ func setsFence(l guard.Locker) guard.Locker {
 // flushedFences has a fence counter that a flush sets to 0. A clock with that grain advances the
 // counter.
 func flushedFences(grain time.Duration) guardtest.Backend {
-	return countedFences(func(counter *uint64, _ guard.Claim, g *guard.Grant) {
+	return countedFences(func(counter *uint64, _ driver.Claim, g *driver.Answer) {
 		var clock uint64
 		if grain > 0 {
 			clock = uint64(time.Now().UnixNano()/int64(grain)) << 20
@@ -182,7 +183,7 @@ const halfAhead = 1 << 16
 // reservedFences has a fence counter that a flush sets to 0, and a clock in microseconds.
 // reservable returns how many fences it reserves.
 func reservedFences(reservable func(fence, clock, reserve uint64) uint64, jumps bool) guardtest.Backend {
-	return countedFences(func(counter *uint64, c guard.Claim, g *guard.Grant) {
+	return countedFences(func(counter *uint64, c driver.Claim, g *driver.Answer) {
 		clock := uint64(time.Now().UnixMicro())
 		g.Fence = max(*counter+1, clock)
 		if *counter == 0 && jumps {
@@ -203,7 +204,7 @@ func bounded(fence, clock, reserve uint64) uint64 {
 
 // countedFences has a fence counter that a flush sets to 0. next makes the fences of new holders
 // from it.
-func countedFences(next func(counter *uint64, c guard.Claim, g *guard.Grant)) guardtest.Backend {
+func countedFences(next func(counter *uint64, c driver.Claim, g *driver.Answer)) guardtest.Backend {
 	var mu sync.Mutex
 	var counter uint64
 	reset := func() {
@@ -214,9 +215,9 @@ func countedFences(next func(counter *uint64, c guard.Claim, g *guard.Grant)) gu
 	s := serverBackend(&server{restartsFast: true}, func(l guard.Locker) guard.Locker {
 		reset()
 		fences := map[string]uint64{}
-		return &twist{Locker: l, acquire: func(ctx context.Context, c guard.Claim) (guard.Grant, error) {
+		return &twist{Locker: l, acquire: func(ctx context.Context, c driver.Claim) (driver.Answer, error) {
 			g, err := l.TryAcquire(ctx, c)
-			if g.State != guard.Granted {
+			if g.State != driver.Granted {
 				return g, err
 			}
 			mu.Lock()

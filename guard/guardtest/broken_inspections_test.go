@@ -38,7 +38,7 @@ func (i *inspected) Subscribe(key, id string, notify func(time.Duration)) (stop 
 	return i.notifier.Subscribe(key, id, notify)
 }
 
-func (i *inspected) Release(ctx context.Context, c guard.Claim, after guard.After) (bool, error) {
+func (i *inspected) Release(ctx context.Context, c driver.Claim, after driver.After) (bool, error) {
 	return i.notifier.Release(ctx, c, after)
 }
 
@@ -47,7 +47,7 @@ func inspect[T any](ctx context.Context, i *inspected, key string, f func(contex
 	if i.freezes {
 		ctx = context.WithoutCancel(ctx)
 	}
-	return ask(ctx, i.server, driver.OpInspect, guard.Claim{Key: key}, func(ctx context.Context, _ guard.Claim, m *memory.Locker) (T, error) {
+	return ask(ctx, i.server, driver.OpInspect, driver.Claim{Key: key}, func(ctx context.Context, _ driver.Claim, m *memory.Locker) (T, error) {
 		return f(ctx, m)
 	})
 }
@@ -111,7 +111,7 @@ func inspecting(change func(i *inspected)) guardtest.Backend {
 		change(i)
 		return i
 	})
-	s.Inspects, s.Notifies, s.Queues, s.Shares = true, true, true, []int{2, driver.Any}
+	s.Inspects, s.Notifies, s.Queues, s.Shares = true, true, true, []int{2, driver.Unlimited}
 	return s
 }
 

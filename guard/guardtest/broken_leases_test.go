@@ -5,21 +5,22 @@ import (
 	"time"
 
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/guard/guardtest"
 )
 
 func brokenRenewals() []broken {
-	renewing := func(renew func(ctx context.Context, l guard.Locker, c guard.Claim) (bool, error)) guardtest.Backend {
+	renewing := func(renew func(ctx context.Context, l guard.Locker, c driver.Claim) (bool, error)) guardtest.Backend {
 		return wrapped(func(l guard.Locker) guard.Locker {
-			return &twist{Locker: l, renew: func(ctx context.Context, c guard.Claim) (bool, error) { return renew(ctx, l, c) }}
+			return &twist{Locker: l, renew: func(ctx context.Context, c driver.Claim) (bool, error) { return renew(ctx, l, c) }}
 		})
 	}
 	return []broken{
 		{
 			name: "a renewal restores a lost claim",
-			backend: renewing(func(ctx context.Context, l guard.Locker, c guard.Claim) (bool, error) {
+			backend: renewing(func(ctx context.Context, l guard.Locker, c driver.Claim) (bool, error) {
 				g, err := l.TryAcquire(ctx, c)
-				return g.State == guard.Granted, err
+				return g.State == driver.Granted, err
 			}),
 			caughtBy: []string{
 				"an expired claim is not renewed or released",
@@ -30,7 +31,7 @@ func brokenRenewals() []broken {
 		},
 		{
 			name:    "a renewal always returns true",
-			backend: renewing(func(context.Context, guard.Locker, guard.Claim) (bool, error) { return true, nil }),
+			backend: renewing(func(context.Context, guard.Locker, driver.Claim) (bool, error) { return true, nil }),
 			caughtBy: []string{
 				"an expired claim makes way for another",
 				"a renewal does not end a minimum hold or a marker",
@@ -41,7 +42,7 @@ func brokenRenewals() []broken {
 		},
 		{
 			name: "a renewal does not change the TTL",
-			backend: renewing(func(ctx context.Context, l guard.Locker, c guard.Claim) (bool, error) {
+			backend: renewing(func(ctx context.Context, l guard.Locker, c driver.Claim) (bool, error) {
 				c.TTL = time.Nanosecond
 				return l.Renew(ctx, c)
 			}),
@@ -58,21 +59,21 @@ func impostor(renews, releases bool) wrap {
 	return func(l guard.Locker) guard.Locker {
 		var holders memo[string]
 		t := &twist{Locker: l}
-		t.acquire = func(ctx context.Context, c guard.Claim) (guard.Grant, error) {
+		t.acquire = func(ctx context.Context, c driver.Claim) (driver.Answer, error) {
 			g, err := l.TryAcquire(ctx, c)
-			if g.State == guard.Granted {
+			if g.State == driver.Granted {
 				holders.set(c.Key, c.ID)
 			}
 			return g, err
 		}
 		if renews {
-			t.renew = func(ctx context.Context, c guard.Claim) (bool, error) {
+			t.renew = func(ctx context.Context, c driver.Claim) (bool, error) {
 				c.ID = holders.get(c.Key)
 				return l.Renew(ctx, c)
 			}
 		}
 		if releases {
-			t.release = func(ctx context.Context, c guard.Claim, after guard.After) (bool, error) {
+			t.release = func(ctx context.Context, c driver.Claim, after driver.After) (bool, error) {
 				c.ID = holders.get(c.Key)
 				return l.Release(ctx, c, after)
 			}
@@ -82,9 +83,9 @@ func impostor(renews, releases bool) wrap {
 }
 
 func brokenReleases() []broken {
-	releasing := func(release func(ctx context.Context, l guard.Locker, c guard.Claim, after guard.After) (bool, error)) guardtest.Backend {
+	releasing := func(release func(ctx context.Context, l guard.Locker, c driver.Claim, after driver.After) (bool, error)) guardtest.Backend {
 		return wrapped(func(l guard.Locker) guard.Locker {
-			return &twist{Locker: l, release: func(ctx context.Context, c guard.Claim, after guard.After) (bool, error) {
+			return &twist{Locker: l, release: func(ctx context.Context, c driver.Claim, after driver.After) (bool, error) {
 				return release(ctx, l, c, after)
 			}}
 		})
@@ -92,7 +93,7 @@ func brokenReleases() []broken {
 	return []broken{
 		{
 			name: "a release does nothing",
-			backend: releasing(func(context.Context, guard.Locker, guard.Claim, guard.After) (bool, error) {
+			backend: releasing(func(context.Context, guard.Locker, driver.Claim, driver.After) (bool, error) {
 				return true, nil
 			}),
 			caughtBy: []string{
@@ -102,7 +103,7 @@ func brokenReleases() []broken {
 		},
 		{
 			name: "a release always returns true",
-			backend: releasing(func(ctx context.Context, l guard.Locker, c guard.Claim, after guard.After) (bool, error) {
+			backend: releasing(func(ctx context.Context, l guard.Locker, c driver.Claim, after driver.After) (bool, error) {
 				_, err := l.Release(ctx, c, after)
 				return err == nil, err
 			}),
@@ -115,7 +116,7 @@ func brokenReleases() []broken {
 		},
 		{
 			name: "a release always returns false",
-			backend: releasing(func(ctx context.Context, l guard.Locker, c guard.Claim, after guard.After) (bool, error) {
+			backend: releasing(func(ctx context.Context, l guard.Locker, c driver.Claim, after driver.After) (bool, error) {
 				_, err := l.Release(ctx, c, after)
 				return false, err
 			}),
@@ -137,8 +138,8 @@ func brokenReleases() []broken {
 func brokenTimes() []broken {
 	timed := func(change func(time.Duration) time.Duration) guardtest.Backend {
 		return wrapped(func(l guard.Locker) guard.Locker {
-			t := mapped(l, func(c *guard.Claim) { c.TTL = change(c.TTL) }).(*twist)
-			t.release = func(ctx context.Context, c guard.Claim, after guard.After) (bool, error) {
+			t := mapped(l, func(c *driver.Claim) { c.TTL = change(c.TTL) }).(*twist)
+			t.release = func(ctx context.Context, c driver.Claim, after driver.After) (bool, error) {
 				after.Keep = change(after.Keep)
 				return l.Release(ctx, c, after)
 			}

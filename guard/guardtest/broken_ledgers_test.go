@@ -21,7 +21,7 @@ type ledgerOf struct {
 }
 
 func (l ledgerOf) Append(ctx context.Context, name string, e driver.Entry, keep int) error {
-	_, err := ask(ctx, l.server, driver.OpLedger, guard.Claim{Key: name}, func(ctx context.Context, _ guard.Claim, m *memory.Locker) (struct{}, error) {
+	_, err := ask(ctx, l.server, driver.OpLedger, driver.Claim{Key: name}, func(ctx context.Context, _ driver.Claim, m *memory.Locker) (struct{}, error) {
 		if l.appends != nil {
 			return struct{}{}, l.appends(m, ctx, name, e, keep)
 		}
@@ -31,7 +31,7 @@ func (l ledgerOf) Append(ctx context.Context, name string, e driver.Entry, keep 
 }
 
 func (l ledgerOf) Entries(ctx context.Context, name string, n int) ([]driver.Entry, error) {
-	return ask(ctx, l.server, driver.OpLedger, guard.Claim{Key: name}, func(ctx context.Context, _ guard.Claim, m *memory.Locker) ([]driver.Entry, error) {
+	return ask(ctx, l.server, driver.OpLedger, driver.Claim{Key: name}, func(ctx context.Context, _ driver.Claim, m *memory.Locker) ([]driver.Entry, error) {
 		if l.entries != nil {
 			return l.entries(m, ctx, name, n)
 		}
@@ -40,7 +40,7 @@ func (l ledgerOf) Entries(ctx context.Context, name string, n int) ([]driver.Ent
 }
 
 func (l ledgerOf) Raise(ctx context.Context, name, counter string, to int64) (int64, error) {
-	return ask(ctx, l.server, driver.OpLedger, guard.Claim{Key: name}, func(ctx context.Context, _ guard.Claim, m *memory.Locker) (int64, error) {
+	return ask(ctx, l.server, driver.OpLedger, driver.Claim{Key: name}, func(ctx context.Context, _ driver.Claim, m *memory.Locker) (int64, error) {
 		if l.raises != nil {
 			return l.raises(m, ctx, name, counter, to)
 		}

@@ -6,13 +6,14 @@ import (
 	"strings"
 
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
 func brokenMarkers() []broken {
 	return []broken{
 		{
 			name: "a minimum hold is not kept",
-			backend: keeping(func(after *guard.After) {
+			backend: keeping(func(after *driver.After) {
 				if !after.Done {
 					after.Keep = 0
 				}
@@ -26,29 +27,29 @@ func brokenMarkers() []broken {
 		},
 		{
 			name:     "a done marker is a minimum hold",
-			backend:  keeping(func(after *guard.After) { after.Done = false }),
+			backend:  keeping(func(after *driver.After) { after.Done = false }),
 			caughtBy: []string{"a done marker answers with its record", "a done marker ends with its window"},
 		},
 		{
 			name:     "a marker forgets its record",
-			backend:  keeping(func(after *guard.After) { after.Record = nil }),
+			backend:  keeping(func(after *driver.After) { after.Record = nil }),
 			caughtBy: []string{"a done marker answers with its record", "a record is returned byte for byte"},
 		},
 		{
 			name: "records are changed to valid UTF-8",
-			backend: keeping(func(after *guard.After) {
+			backend: keeping(func(after *driver.After) {
 				after.Record = []byte(strings.ToValidUTF8(string(after.Record), "\ufffd"))
 			}),
 			caughtBy: []string{"a record is returned byte for byte"},
 		},
 		{
 			name:     "records are trimmed",
-			backend:  keeping(func(after *guard.After) { after.Record = bytes.TrimSpace(after.Record) }),
+			backend:  keeping(func(after *driver.After) { after.Record = bytes.TrimSpace(after.Record) }),
 			caughtBy: []string{"a record is returned byte for byte"},
 		},
 		{
 			name:     "records are limited to 16 bits of length",
-			backend:  keeping(func(after *guard.After) { after.Record = after.Record[:len(after.Record)%(1<<16)] }),
+			backend:  keeping(func(after *driver.After) { after.Record = after.Record[:len(after.Record)%(1<<16)] }),
 			caughtBy: []string{"a record is returned byte for byte"},
 		},
 		{
@@ -85,11 +86,11 @@ func brokenMarkers() []broken {
 }
 
 func holdsForOthers(l guard.Locker) guard.Locker {
-	return &twist{Locker: l, acquire: func(ctx context.Context, c guard.Claim) (guard.Grant, error) {
+	return &twist{Locker: l, acquire: func(ctx context.Context, c driver.Claim) (driver.Answer, error) {
 		g, err := l.TryAcquire(ctx, c)
-		if g.State == guard.Busy {
-			if mine, _ := l.Release(ctx, c, guard.After{}); mine { // it left the minimum hold
-				return guard.Grant{State: guard.Granted, Fence: 1}, nil
+		if g.State == driver.Busy {
+			if mine, _ := l.Release(ctx, c, driver.After{}); mine { // it left the minimum hold
+				return driver.Answer{State: driver.Granted, Fence: 1}, nil
 			}
 		}
 		return g, err
@@ -98,28 +99,28 @@ func holdsForOthers(l guard.Locker) guard.Locker {
 
 // recordsStay keeps a key's record until a later run leaves another.
 func recordsStay(l guard.Locker) guard.Locker {
-	return ownRecords(l, func(after guard.After) bool { return len(after.Record) > 0 })
+	return ownRecords(l, func(after driver.After) bool { return len(after.Record) > 0 })
 }
 
 // lastRecord keeps the record of the last release of a claim.
 func lastRecord(l guard.Locker) guard.Locker {
-	return ownRecords(l, func(after guard.After) bool { return after.Done })
+	return ownRecords(l, func(after driver.After) bool { return after.Done })
 }
 
 // ownRecords returns records that it keeps itself. keep selects the releases whose records it
 // keeps.
-func ownRecords(l guard.Locker, keep func(guard.After) bool) guard.Locker {
+func ownRecords(l guard.Locker, keep func(driver.After) bool) guard.Locker {
 	var records memo[[]byte]
 	return &twist{
 		Locker: l,
-		acquire: func(ctx context.Context, c guard.Claim) (guard.Grant, error) {
+		acquire: func(ctx context.Context, c driver.Claim) (driver.Answer, error) {
 			g, err := l.TryAcquire(ctx, c)
-			if g.State == guard.Done {
+			if g.State == driver.Done {
 				g.Record = records.get(c.Key)
 			}
 			return g, err
 		},
-		release: func(ctx context.Context, c guard.Claim, after guard.After) (bool, error) {
+		release: func(ctx context.Context, c driver.Claim, after driver.After) (bool, error) {
 			held, err := l.Release(ctx, c, after)
 			if held && keep(after) {
 				records.set(c.Key, after.Record)
@@ -132,7 +133,7 @@ func ownRecords(l guard.Locker, keep func(guard.After) bool) guard.Locker {
 // forgetsReleases returns false from the second release of a claim.
 func forgetsReleases(l guard.Locker) guard.Locker {
 	var released memo[bool]
-	return &twist{Locker: l, release: func(ctx context.Context, c guard.Claim, after guard.After) (bool, error) {
+	return &twist{Locker: l, release: func(ctx context.Context, c driver.Claim, after driver.After) (bool, error) {
 		held, err := l.Release(ctx, c, after)
 		return held && !released.set(c.ID, true), err
 	}}
@@ -146,14 +147,14 @@ func removesKept(own bool) wrap {
 		var free memo[bool]
 		return &twist{
 			Locker: l,
-			acquire: func(ctx context.Context, c guard.Claim) (guard.Grant, error) {
+			acquire: func(ctx context.Context, c driver.Claim) (driver.Answer, error) {
 				g, err := l.TryAcquire(ctx, c)
-				if free.get(c.Key) && g.State != guard.Granted {
-					return guard.Grant{State: guard.Granted, Fence: 1}, nil
+				if free.get(c.Key) && g.State != driver.Granted {
+					return driver.Answer{State: driver.Granted, Fence: 1}, nil
 				}
 				return g, err
 			},
-			release: func(ctx context.Context, c guard.Claim, after guard.After) (bool, error) {
+			release: func(ctx context.Context, c driver.Claim, after driver.After) (bool, error) {
 				if by := kept.get(c.Key); after.Keep == 0 && by != "" && (c.ID == by) == own {
 					free.set(c.Key, true)
 				}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/guard/guardtest"
 )
 
@@ -38,7 +39,7 @@ func (l *notifier) Subscribe(_, _ string, notify func(time.Duration)) (stop func
 	}
 }
 
-func (l *notifier) Release(ctx context.Context, c guard.Claim, after guard.After) (bool, error) {
+func (l *notifier) Release(ctx context.Context, c driver.Claim, after driver.After) (bool, error) {
 	held, err := l.Locker.Release(ctx, c, after)
 	if l.releases && held {
 		l.wakeAll()

@@ -45,7 +45,7 @@ func (l *queueLocker) Subscribe(key, id string, notify func(in time.Duration)) (
 	return stop
 }
 
-func (l *queueLocker) Release(ctx context.Context, c guard.Claim, after guard.After) (bool, error) {
+func (l *queueLocker) Release(ctx context.Context, c driver.Claim, after driver.After) (bool, error) {
 	held, err := l.Locker.Release(ctx, c, after)
 	if l.loud {
 		l.mu.Lock()
@@ -108,21 +108,21 @@ func brokenQueues() []broken {
 		{
 			name: "it ignores the queue",
 			backend: queueBackend(func(l guard.Locker) guard.Locker {
-				return mapped(l, func(c *guard.Claim) { c.Queue = driver.Unqueued })
+				return mapped(l, func(c *driver.Claim) { c.Queue = driver.Unqueued })
 			}, unchanged),
 			caughtBy: []string{inOrder, keepsPosition, leavesQueue, outsideQueue},
 		},
 		{
 			name: "all claims join the queue",
 			backend: queueBackend(func(l guard.Locker) guard.Locker {
-				return mapped(l, func(c *guard.Claim) { c.Queue = driver.Queued })
+				return mapped(l, func(c *driver.Claim) { c.Queue = driver.Queued })
 			}, unchanged),
 			caughtBy: []string{outsideQueue},
 		},
 		{
 			name: "an unqueued claim yields to the queue",
 			backend: queueBackend(func(l guard.Locker) guard.Locker {
-				return mapped(l, func(c *guard.Claim) { c.Queue = max(c.Queue, driver.YieldToQueue) })
+				return mapped(l, func(c *driver.Claim) { c.Queue = max(c.Queue, driver.YieldToQueue) })
 			}, unchanged),
 			caughtBy: []string{outsideQueue},
 		},
@@ -131,7 +131,7 @@ func brokenQueues() []broken {
 		{
 			name: "a position in the queue is kept for too long",
 			backend: queueBackend(func(l guard.Locker) guard.Locker {
-				return mapped(l, func(c *guard.Claim) { c.TTL = max(c.TTL, time.Minute) })
+				return mapped(l, func(c *driver.Claim) { c.TTL = max(c.TTL, time.Minute) })
 			}, unchanged),
 			caughtBy: []string{losesPosition},
 		},
@@ -157,8 +157,8 @@ func brokenQueues() []broken {
 			name: "the queue is not notified that the key is done",
 			backend: queueBackend(same, func(l *queueLocker) {
 				l.silent = func() bool {
-					g, _ := l.queuer.(guard.Locker).TryAcquire(context.Background(), guard.Claim{Key: "key", ID: "probe", TTL: 1})
-					return g.State == guard.Done
+					g, _ := l.queuer.(guard.Locker).TryAcquire(context.Background(), driver.Claim{Key: "key", ID: "probe", TTL: 1})
+					return g.State == driver.Done
 				}
 			}),
 			caughtBy: []string{notifiesAll},
@@ -176,12 +176,12 @@ func brokenQueues() []broken {
 // toTheEnd makes a repeated claim lose its position in the queue.
 func toTheEnd(l guard.Locker) guard.Locker {
 	var waits memo[bool]
-	return &twist{Locker: l, acquire: func(ctx context.Context, c guard.Claim) (guard.Grant, error) {
+	return &twist{Locker: l, acquire: func(ctx context.Context, c driver.Claim) (driver.Answer, error) {
 		if waits.get(c.ID) {
-			_, _ = l.Release(ctx, c, guard.After{})
+			_, _ = l.Release(ctx, c, driver.After{})
 		}
 		g, err := l.TryAcquire(ctx, c)
-		waits.set(c.ID, g.State == guard.Busy)
+		waits.set(c.ID, g.State == driver.Busy)
 		return g, err
 	}}
 }
@@ -191,12 +191,12 @@ func stays(l guard.Locker) guard.Locker {
 	var granted memo[bool]
 	return &twist{
 		Locker: l,
-		acquire: func(ctx context.Context, c guard.Claim) (guard.Grant, error) {
+		acquire: func(ctx context.Context, c driver.Claim) (driver.Answer, error) {
 			g, err := l.TryAcquire(ctx, c)
-			granted.set(c.ID, g.State == guard.Granted)
+			granted.set(c.ID, g.State == driver.Granted)
 			return g, err
 		},
-		release: func(ctx context.Context, c guard.Claim, after guard.After) (bool, error) {
+		release: func(ctx context.Context, c driver.Claim, after driver.After) (bool, error) {
 			if c.Queue == driver.Queued && !granted.get(c.ID) && ctx.Err() == nil {
 				return false, nil
 			}
@@ -208,9 +208,9 @@ func stays(l guard.Locker) guard.Locker {
 // patient waits five seconds for a notified claim.
 func patient(l guard.Locker) guard.Locker {
 	var since memo[time.Time]
-	return &twist{Locker: l, acquire: func(ctx context.Context, c guard.Claim) (guard.Grant, error) {
+	return &twist{Locker: l, acquire: func(ctx context.Context, c driver.Claim) (driver.Answer, error) {
 		if at := since.get(c.ID); !at.IsZero() && time.Since(at) < 5*time.Second {
-			return guard.Grant{State: guard.Busy, Notified: true, Left: driver.NotifyGrace}, nil
+			return driver.Answer{State: driver.Busy, Notified: true, Left: driver.NotifyGrace}, nil
 		}
 		g, err := l.TryAcquire(ctx, c)
 		if g.Notified {
@@ -223,7 +223,7 @@ func patient(l guard.Locker) guard.Locker {
 // knowsAll subscribes for each claim itself.
 func knowsAll(l guard.Locker) guard.Locker {
 	var known memo[bool]
-	return &twist{Locker: l, acquire: func(ctx context.Context, c guard.Claim) (guard.Grant, error) {
+	return &twist{Locker: l, acquire: func(ctx context.Context, c driver.Claim) (driver.Answer, error) {
 		if c.Queue == driver.Queued && !known.set(c.ID, true) {
 			l.(driver.Subscriber).Subscribe(c.Key, c.ID, func(time.Duration) {})
 		}
@@ -233,13 +233,13 @@ func knowsAll(l guard.Locker) guard.Locker {
 
 // hasty makes a notified claim lose its position at once.
 func hasty(l guard.Locker) guard.Locker {
-	return &twist{Locker: l, acquire: func(ctx context.Context, c guard.Claim) (guard.Grant, error) {
+	return &twist{Locker: l, acquire: func(ctx context.Context, c driver.Claim) (driver.Answer, error) {
 		for {
 			g, err := l.TryAcquire(ctx, c)
 			if !g.Notified {
 				return g, err
 			}
-			_, _ = l.Release(ctx, guard.Claim{Key: c.Key, ID: g.Holder, Queue: driver.Queued}, guard.After{})
+			_, _ = l.Release(ctx, driver.Claim{Key: c.Key, ID: g.Holder, Queue: driver.Queued}, driver.After{})
 		}
 	}}
 }

@@ -2,6 +2,7 @@ package guardtest_test
 
 import (
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
 // brokenQuorums returns backends that do not work as nodes of a quorum.
@@ -9,13 +10,13 @@ func brokenQuorums() []broken {
 	return []broken{
 		{
 			name:     "a claim that holds the key on other nodes gets a new fence",
-			backend:  wrapped(func(l guard.Locker) guard.Locker { return mapped(l, func(c *guard.Claim) { c.Fence = 0 }) }),
+			backend:  wrapped(func(l guard.Locker) guard.Locker { return mapped(l, func(c *driver.Claim) { c.Fence = 0 }) }),
 			caughtBy: []string{"a claim that holds the key on other nodes keeps its fence"},
 		},
 		{
 			name: "a claim that holds the key on other nodes reserves nothing",
 			backend: wrapped(func(l guard.Locker) guard.Locker {
-				return mapped(l, func(c *guard.Claim) {
+				return mapped(l, func(c *driver.Claim) {
 					if c.Fence != 0 {
 						c.Reserve = 0
 					}
@@ -26,7 +27,7 @@ func brokenQuorums() []broken {
 		{
 			name: "every hint is granted",
 			backend: wrapped(func(l guard.Locker) guard.Locker {
-				return mapped(l, func(c *guard.Claim) {
+				return mapped(l, func(c *driver.Claim) {
 					if c.Fence == 0 {
 						c.Fence = c.Hint
 					}
@@ -36,12 +37,12 @@ func brokenQuorums() []broken {
 		},
 		{
 			name:     "the holder of a busy key is always the same",
-			backend:  answering(func(_ guard.Claim, g *guard.Grant) { g.Holder = "somebody" }),
+			backend:  answering(func(_ driver.Claim, g *driver.Answer) { g.Holder = "somebody" }),
 			caughtBy: []string{"a busy key's answer distinguishes its holders"},
 		},
 		{
 			name:     "every refusal is contested",
-			backend:  answering(func(_ guard.Claim, g *guard.Grant) { g.Contested = true }),
+			backend:  answering(func(_ driver.Claim, g *driver.Answer) { g.Contested = true }),
 			caughtBy: []string{"a held key is not reported as contested"},
 		},
 	}

@@ -35,7 +35,7 @@ func sharingBackend(w wrap) guardtest.Backend {
 			m := memory.New()
 			return &sharer{Locker: w(m), Subscriber: m}
 		},
-		Bubble: true, Queues: true, Shares: []int{2, 5, driver.Any},
+		Bubble: true, Queues: true, Shares: []int{2, 5, driver.Unlimited},
 	}
 }
 
@@ -60,10 +60,10 @@ const (
 )
 
 // ofShared changes the claims that share a key.
-func ofShared(change func(c *guard.Claim)) wrap {
+func ofShared(change func(c *driver.Claim)) wrap {
 	return func(l guard.Locker) guard.Locker {
-		return mapped(l, func(c *guard.Claim) {
-			if c.Among > 1 {
+		return mapped(l, func(c *driver.Claim) {
+			if c.MaxHolders > 1 {
 				change(c)
 			}
 		})
@@ -71,11 +71,11 @@ func ofShared(change func(c *guard.Claim)) wrap {
 }
 
 // granting changes the grants of claims that share a key.
-func granting(change func(g *guard.Grant)) wrap {
+func granting(change func(g *driver.Answer)) wrap {
 	return func(l guard.Locker) guard.Locker {
-		return &twist{Locker: l, acquire: func(ctx context.Context, c guard.Claim) (guard.Grant, error) {
+		return &twist{Locker: l, acquire: func(ctx context.Context, c driver.Claim) (driver.Answer, error) {
 			g, err := l.TryAcquire(ctx, c)
-			if c.Among > 1 && g.State == guard.Granted {
+			if c.MaxHolders > 1 && g.State == driver.Granted {
 				change(&g)
 			}
 			return g, err
@@ -95,25 +95,25 @@ func brokenSharing() []broken {
 		{name: "it refuses what it grants", backend: refuses, caughtBy: []string{saysNumbers}},
 		{
 			name:     "limits are ignored",
-			backend:  sharingBackend(ofShared(func(c *guard.Claim) { c.Among = driver.Any })),
+			backend:  sharingBackend(ofShared(func(c *driver.Claim) { c.MaxHolders = driver.Unlimited })),
 			caughtBy: []string{countsHolders, smallestCounts, hasSeat, randomSharers},
 		},
 		{
 			name:     "nobody shares",
-			backend:  sharingBackend(ofShared(func(c *guard.Claim) { c.Among = 1 })),
+			backend:  sharingBackend(ofShared(func(c *driver.Claim) { c.MaxHolders = 1 })),
 			caughtBy: []string{countsHolders, smallestCounts, hasSeat, sharesInOrder, randomSharers},
 		},
 		{
 			name: "all claims share",
 			backend: sharingBackend(func(l guard.Locker) guard.Locker {
-				return mapped(l, func(c *guard.Claim) { c.Among = max(c.Among, 2) })
+				return mapped(l, func(c *driver.Claim) { c.MaxHolders = max(c.MaxHolders, 2) })
 			}),
 			caughtBy: []string{aloneExcludes, randomSharers},
 		},
 		{
 			name: "shared claims with and without a limit do not see each other",
-			backend: sharingBackend(ofShared(func(c *guard.Claim) {
-				if c.Among == driver.Any {
+			backend: sharingBackend(ofShared(func(c *driver.Claim) {
+				if c.MaxHolders == driver.Unlimited {
 					c.Key += " any"
 				}
 			})),
@@ -123,8 +123,8 @@ func brokenSharing() []broken {
 			name: "a repeated shared claim is a claim of its own",
 			backend: sharingBackend(func(l guard.Locker) guard.Locker {
 				var seen memo[bool]
-				return &twist{Locker: l, acquire: func(ctx context.Context, c guard.Claim) (guard.Grant, error) {
-					if c.Among > 1 && seen.get(c.ID) {
+				return &twist{Locker: l, acquire: func(ctx context.Context, c driver.Claim) (driver.Answer, error) {
+					if c.MaxHolders > 1 && seen.get(c.ID) {
 						c.ID = rand.Text()
 					}
 					seen.set(c.ID, true)
@@ -135,19 +135,19 @@ func brokenSharing() []broken {
 		},
 		{
 			name:     "all have the same seat",
-			backend:  sharingBackend(granting(func(g *guard.Grant) { g.Seat = min(g.Seat, 1) })),
+			backend:  sharingBackend(granting(func(g *driver.Answer) { g.Seat = min(g.Seat, 1) })),
 			caughtBy: []string{hasSeat},
 		},
 		{
 			name:     "a shared claim does not expire",
-			backend:  sharingBackend(ofShared(func(c *guard.Claim) { c.TTL = time.Hour })),
+			backend:  sharingBackend(ofShared(func(c *driver.Claim) { c.TTL = time.Hour })),
 			caughtBy: []string{sharedExpires},
 		},
 		{
 			name: "a shared claim is not renewed",
 			backend: sharingBackend(func(l guard.Locker) guard.Locker {
-				return &twist{Locker: l, renew: func(ctx context.Context, c guard.Claim) (bool, error) {
-					if c.Among > 1 {
+				return &twist{Locker: l, renew: func(ctx context.Context, c driver.Claim) (bool, error) {
+					if c.MaxHolders > 1 {
 						c.TTL = time.Nanosecond
 					}
 					return l.Renew(ctx, c)
@@ -158,9 +158,9 @@ func brokenSharing() []broken {
 		{
 			name: "a shared claim has no minimum hold",
 			backend: sharingBackend(func(l guard.Locker) guard.Locker {
-				return &twist{Locker: l, release: func(ctx context.Context, c guard.Claim, after guard.After) (bool, error) {
-					if c.Among > 1 {
-						after = guard.After{}
+				return &twist{Locker: l, release: func(ctx context.Context, c driver.Claim, after driver.After) (bool, error) {
+					if c.MaxHolders > 1 {
+						after = driver.After{}
 					}
 					return l.Release(ctx, c, after)
 				}}
@@ -170,10 +170,10 @@ func brokenSharing() []broken {
 		{
 			name: "a shared claim does not see that the key is done",
 			backend: sharingBackend(func(l guard.Locker) guard.Locker {
-				return &twist{Locker: l, acquire: func(ctx context.Context, c guard.Claim) (guard.Grant, error) {
+				return &twist{Locker: l, acquire: func(ctx context.Context, c driver.Claim) (driver.Answer, error) {
 					g, err := l.TryAcquire(ctx, c)
-					if c.Among > 1 && g.State == guard.Done {
-						g = guard.Grant{State: guard.Granted, Fence: 1}
+					if c.MaxHolders > 1 && g.State == driver.Done {
+						g = driver.Answer{State: driver.Granted, Fence: 1}
 					}
 					return g, err
 				}}
@@ -182,20 +182,20 @@ func brokenSharing() []broken {
 		},
 		{
 			name:     "shared claims have the same fence",
-			backend:  sharingBackend(granting(func(g *guard.Grant) { g.Fence = 1 })),
+			backend:  sharingBackend(granting(func(g *driver.Answer) { g.Fence = 1 })),
 			caughtBy: []string{sharedFences},
 		},
 		{
 			name: "no claim is wanted",
 			backend: sharingBackend(func(l guard.Locker) guard.Locker {
-				return mapped(l, func(c *guard.Claim) { c.Waits = false })
+				return mapped(l, func(c *driver.Claim) { c.Waits = false })
 			}),
 			caughtBy: []string{wantedKeepsOut},
 		},
 		{
 			name: "a claim is wanted although it has gone",
 			backend: sharingBackend(func(l guard.Locker) guard.Locker {
-				return &twist{Locker: l, release: func(ctx context.Context, c guard.Claim, after guard.After) (bool, error) {
+				return &twist{Locker: l, release: func(ctx context.Context, c driver.Claim, after driver.After) (bool, error) {
 					if held, err := l.Renew(ctx, c); err != nil || !held {
 						return false, err
 					}
@@ -206,7 +206,7 @@ func brokenSharing() []broken {
 		},
 		{
 			name: "shared claims ignore the queue",
-			backend: sharingBackend(ofShared(func(c *guard.Claim) {
+			backend: sharingBackend(ofShared(func(c *driver.Claim) {
 				c.Queue = driver.Unqueued
 			})),
 			caughtBy: []string{sharesInOrder},
@@ -217,11 +217,11 @@ func brokenSharing() []broken {
 // A batchAcquirer is a Locker that takes several claims in one call.
 type batchAcquirer struct {
 	guard.Locker
-	acquire func(i int, g guard.Grant, err error) (guard.Grant, error)
+	acquire func(i int, g driver.Answer, err error) (driver.Answer, error)
 	release func(i int, held bool, err error) (bool, error)
 }
 
-func (b *batchAcquirer) AcquireBatch(ctx context.Context, claims []guard.Claim, report func(int, guard.Grant, error)) {
+func (b *batchAcquirer) AcquireBatch(ctx context.Context, claims []driver.Claim, report func(int, driver.Answer, error)) {
 	for i, c := range claims {
 		g, err := b.TryAcquire(ctx, c)
 		g, err = b.acquire(i, g, err)
@@ -229,19 +229,19 @@ func (b *batchAcquirer) AcquireBatch(ctx context.Context, claims []guard.Claim, 
 	}
 }
 
-func (b *batchAcquirer) ReleaseBatch(ctx context.Context, claims []guard.Claim, report func(int, bool, error)) {
+func (b *batchAcquirer) ReleaseBatch(ctx context.Context, claims []driver.Claim, report func(int, bool, error)) {
 	for i, c := range claims {
-		held, err := b.Release(ctx, c, guard.After{})
+		held, err := b.Release(ctx, c, driver.After{})
 		held, err = b.release(i, held, err)
 		report(i, held, err)
 	}
 }
 
-func asAnswered(_ int, g guard.Grant, err error) (guard.Grant, error) { return g, err }
-func asReleased(_ int, held bool, err error) (bool, error)            { return held, err }
+func asAnswered(_ int, g driver.Answer, err error) (driver.Answer, error) { return g, err }
+func asReleased(_ int, held bool, err error) (bool, error)                { return held, err }
 
 func acquiringBatches(
-	acquire func(i int, g guard.Grant, err error) (guard.Grant, error), release func(i int, held bool, err error) (bool, error),
+	acquire func(i int, g driver.Answer, err error) (driver.Answer, error), release func(i int, held bool, err error) (bool, error),
 ) guardtest.Backend {
 	return wrapped(func(l guard.Locker) guard.Locker { return &batchAcquirer{l, acquire, release} })
 }
@@ -255,8 +255,8 @@ func brokenBatchesOfClaims() []broken {
 	return []broken{
 		{
 			name: "all claims of a batch are granted",
-			backend: acquiringBatches(func(_ int, g guard.Grant, err error) (guard.Grant, error) {
-				g.State = guard.Granted
+			backend: acquiringBatches(func(_ int, g driver.Answer, err error) (driver.Answer, error) {
+				g.State = driver.Granted
 				return g, err
 			}, asReleased),
 			caughtBy: []string{answers},
@@ -270,7 +270,7 @@ func brokenBatchesOfClaims() []broken {
 		},
 		{
 			name: "a batch of claims has no errors",
-			backend: acquiringBatches(func(_ int, g guard.Grant, _ error) (guard.Grant, error) {
+			backend: acquiringBatches(func(_ int, g driver.Answer, _ error) (driver.Answer, error) {
 				return g, nil
 			}, asReleased),
 			caughtBy: []string{fails},

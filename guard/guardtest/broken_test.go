@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/guard/guardtest"
 	"github.com/seed-1795987d/onerun/internal/testkit/leftout"
 )
@@ -141,26 +142,26 @@ func (r *recorder) cleanUp() {
 // A twist is a Locker with some of its methods replaced, and without its optional abilities.
 type twist struct {
 	guard.Locker
-	acquire func(context.Context, guard.Claim) (guard.Grant, error)
-	renew   func(context.Context, guard.Claim) (bool, error)
-	release func(context.Context, guard.Claim, guard.After) (bool, error)
+	acquire func(context.Context, driver.Claim) (driver.Answer, error)
+	renew   func(context.Context, driver.Claim) (bool, error)
+	release func(context.Context, driver.Claim, driver.After) (bool, error)
 }
 
-func (t *twist) TryAcquire(ctx context.Context, c guard.Claim) (guard.Grant, error) {
+func (t *twist) TryAcquire(ctx context.Context, c driver.Claim) (driver.Answer, error) {
 	if t.acquire != nil {
 		return t.acquire(ctx, c)
 	}
 	return t.Locker.TryAcquire(ctx, c)
 }
 
-func (t *twist) Renew(ctx context.Context, c guard.Claim) (bool, error) {
+func (t *twist) Renew(ctx context.Context, c driver.Claim) (bool, error) {
 	if t.renew != nil {
 		return t.renew(ctx, c)
 	}
 	return t.Locker.Renew(ctx, c)
 }
 
-func (t *twist) Release(ctx context.Context, c guard.Claim, after guard.After) (bool, error) {
+func (t *twist) Release(ctx context.Context, c driver.Claim, after driver.After) (bool, error) {
 	if t.release != nil {
 		return t.release(ctx, c, after)
 	}
@@ -168,18 +169,18 @@ func (t *twist) Release(ctx context.Context, c guard.Claim, after guard.After) (
 }
 
 // mapped changes every claim that is passed to l.
-func mapped(l guard.Locker, change func(*guard.Claim)) guard.Locker {
+func mapped(l guard.Locker, change func(*driver.Claim)) guard.Locker {
 	return &twist{
 		Locker: l,
-		acquire: func(ctx context.Context, c guard.Claim) (guard.Grant, error) {
+		acquire: func(ctx context.Context, c driver.Claim) (driver.Answer, error) {
 			change(&c)
 			return l.TryAcquire(ctx, c)
 		},
-		renew: func(ctx context.Context, c guard.Claim) (bool, error) {
+		renew: func(ctx context.Context, c driver.Claim) (bool, error) {
 			change(&c)
 			return l.Renew(ctx, c)
 		},
-		release: func(ctx context.Context, c guard.Claim, after guard.After) (bool, error) {
+		release: func(ctx context.Context, c driver.Claim, after driver.After) (bool, error) {
 			change(&c)
 			return l.Release(ctx, c, after)
 		},
@@ -187,9 +188,9 @@ func mapped(l guard.Locker, change func(*guard.Claim)) guard.Locker {
 }
 
 // answering changes the answers to claims.
-func answering(change func(c guard.Claim, g *guard.Grant)) guardtest.Backend {
+func answering(change func(c driver.Claim, g *driver.Answer)) guardtest.Backend {
 	return wrapped(func(l guard.Locker) guard.Locker {
-		return &twist{Locker: l, acquire: func(ctx context.Context, c guard.Claim) (guard.Grant, error) {
+		return &twist{Locker: l, acquire: func(ctx context.Context, c driver.Claim) (driver.Answer, error) {
 			g, err := l.TryAcquire(ctx, c)
 			if err == nil {
 				change(c, &g)
@@ -200,9 +201,9 @@ func answering(change func(c guard.Claim, g *guard.Grant)) guardtest.Backend {
 }
 
 // keeping changes what releases leave behind.
-func keeping(change func(after *guard.After)) guardtest.Backend {
+func keeping(change func(after *driver.After)) guardtest.Backend {
 	return wrapped(func(l guard.Locker) guard.Locker {
-		return &twist{Locker: l, release: func(ctx context.Context, c guard.Claim, after guard.After) (bool, error) {
+		return &twist{Locker: l, release: func(ctx context.Context, c driver.Claim, after driver.After) (bool, error) {
 			change(&after)
 			return l.Release(ctx, c, after)
 		}}

@@ -6,7 +6,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
@@ -66,18 +65,18 @@ func repeatCountsOnce(s *subject) {
 	for range 3 {
 		s.here.mustAcquire(c)
 	}
-	s.here.mustRelease(c, guard.After{})
+	s.here.mustRelease(c, driver.After{})
 	s.there.mustAcquire(s.claim("key"))
 }
 
 func grantsOneOfMany(s *subject) {
 	const claimants = 32
-	claims := make([]guard.Claim, claimants)
+	claims := make([]driver.Claim, claimants)
 	for i := range claims {
 		claims[i] = s.claim("key")
 	}
-	granted := func() (winners []guard.Claim) {
-		grants := make([]guard.Grant, claimants)
+	granted := func() (winners []driver.Claim) {
+		grants := make([]driver.Answer, claimants)
 		errs := make([]error, claimants)
 		var all sync.WaitGroup
 		for i, c := range claims {
@@ -91,7 +90,7 @@ func grantsOneOfMany(s *subject) {
 		all.Wait()
 		for i, g := range grants {
 			require.NoError(s, errs[i])
-			if g.State == guard.Granted {
+			if g.State == driver.Granted {
 				winners = append(winners, claims[i])
 			}
 		}
@@ -99,7 +98,7 @@ func grantsOneOfMany(s *subject) {
 		return winners
 	}
 	// A quorum may split so that no claim wins. Then all claims ask again.
-	var winners []guard.Claim
+	var winners []driver.Claim
 	s.eventually(func() bool { winners = granted(); return len(winners) == 1 }, "one of many concurrent claims is granted")
 	require.True(s, s.here.renew(winners[0]), "the granted claim must be held")
 	s.there.requireBusy(s.claim("key"), long)
@@ -129,11 +128,11 @@ func expires(s *subject) {
 	sent := time.Now()
 	s.here.mustAcquire(c)
 	next := s.claim("key")
-	s.there.awaitGrant(next, guard.Busy, sent.Add(c.TTL))
+	s.there.awaitGrant(next, driver.Busy, sent.Add(c.TTL))
 
 	require.False(s, s.here.renew(c), "a renewal must return false after another claim was granted the key")
-	require.False(s, s.here.release(c, guard.After{}), "a release must return false after another claim was granted the key")
-	require.False(s, s.here.release(c, guard.After{Keep: 2 * long, Done: true}), "a release must return false after another claim was granted the key")
+	require.False(s, s.here.release(c, driver.After{}), "a release must return false after another claim was granted the key")
+	require.False(s, s.here.release(c, driver.After{Keep: 2 * long, Done: true}), "a release must return false after another claim was granted the key")
 	s.here.requireBusy(c, next.TTL)
 	require.True(s, s.there.renew(next), "the second holder must still hold the key")
 }
@@ -147,7 +146,7 @@ func expiredIsGone(s *subject) {
 
 	renewed.TTL = long
 	require.False(s, s.here.renew(renewed), "a renewal must return false after the TTL has passed")
-	require.False(s, s.here.release(released, guard.After{Keep: long}), "a release must return false after the TTL has passed")
+	require.False(s, s.here.release(released, driver.After{Keep: long}), "a release must return false after the TTL has passed")
 	s.there.mustAcquire(s.claim("renewed"))
 	s.there.mustAcquire(s.claim("released"))
 }
@@ -156,11 +155,11 @@ func expiredIsGone(s *subject) {
 // a few tries. shorten makes that the time for which c keeps the key. In turn, the rival asks
 // afterwards and at the same time: on a slow machine, one may be too late each time, and the other
 // too soon. If it asks too soon, or if a call fails, the try says nothing.
-func (s *subject) seenBusy(hold, shorten func(c guard.Claim)) bool {
+func (s *subject) seenBusy(hold, shorten func(c driver.Claim)) bool {
 	for try := range fewTries {
 		c, rival := s.claim("key"), s.claim("key")
 		hold(c)
-		var answer guard.Grant
+		var answer driver.Answer
 		ask := func() { answer, _ = s.there.tryAcquire(rival) }
 		if try%2 == 0 {
 			shorten(c)
@@ -171,10 +170,10 @@ func (s *subject) seenBusy(hold, shorten func(c guard.Claim)) bool {
 			shorten(c)
 			asking.Wait()
 		}
-		if answer.State == guard.Busy && answer.Left <= s.fraction()+time.Millisecond {
+		if answer.State == driver.Busy && answer.Left <= s.fraction()+time.Millisecond {
 			return true
 		}
-		_, _ = s.there.tryRelease(rival, guard.After{})
+		_, _ = s.there.tryRelease(rival, driver.After{})
 		s.there.settled(s)
 	}
 	return false
@@ -184,10 +183,10 @@ func (s *subject) seenBusy(hold, shorten func(c guard.Claim)) bool {
 func (s *subject) fraction() time.Duration { return s.backend.MinTTL + 300*time.Microsecond }
 
 // hold acquires the key for long, once an earlier claim has left it.
-func (s *subject) hold(c guard.Claim) { s.here.awaitGrant(c, guard.Busy, time.Time{}) }
+func (s *subject) hold(c driver.Claim) { s.here.awaitGrant(c, driver.Busy, time.Time{}) }
 
 func fractionOfTTL(s *subject) {
-	busy := s.seenBusy(func(guard.Claim) {}, func(c guard.Claim) {
+	busy := s.seenBusy(func(driver.Claim) {}, func(c driver.Claim) {
 		c.TTL = s.fraction()
 		if _, err := s.here.tryAcquire(c); err != nil {
 			s.Log(err) // a slow backend may take longer than so short a TTL
@@ -197,12 +196,12 @@ func fractionOfTTL(s *subject) {
 }
 
 func fractionOfRenewal(s *subject) {
-	busy := s.seenBusy(s.hold, func(c guard.Claim) {
+	busy := s.seenBusy(s.hold, func(c driver.Claim) {
 		c.TTL = s.fraction()
 		require.True(s, s.here.renew(c))
 	})
 	require.True(s, busy, "no other claim ever found a lease renewed for %v busy", s.fraction())
-	s.there.awaitGrant(s.claim("key"), guard.Busy, time.Time{})
+	s.there.awaitGrant(s.claim("key"), driver.Busy, time.Time{})
 }
 
 func tenYears(s *subject) {
@@ -213,6 +212,6 @@ func tenYears(s *subject) {
 	require.Greater(s, s.there.requireBusy(s.claim("key"), decade).Left, decade-time.Hour)
 	require.True(s, s.here.renew(c))
 	require.Greater(s, s.there.requireBusy(s.claim("key"), decade).Left, decade-time.Hour)
-	s.here.mustRelease(c, guard.After{Keep: decade, Done: true})
+	s.here.mustRelease(c, driver.After{Keep: decade, Done: true})
 	require.Greater(s, s.there.requireDone(s.claim("key"), decade).Left, decade-time.Hour)
 }

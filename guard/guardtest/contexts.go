@@ -75,7 +75,7 @@ func endedBeforeRenew(s *subject) {
 func endedBeforeRelease(s *subject) {
 	c := s.claim("key")
 	s.here.mustAcquire(c)
-	for _, after := range []guard.After{{}, {Keep: 2 * long, Done: true}} {
+	for _, after := range []driver.After{{}, {Keep: 2 * long, Done: true}} {
 		s.withEndedContexts(driver.OpRelease, func(ctx context.Context) error {
 			held, err := s.here.locker.Release(ctx, c, after)
 			require.False(s, held, "held must be false if there is an error")

@@ -43,14 +43,14 @@ func ExampleScripted() {
 	}
 
 	store := &guardtest.Scripted{
-		OnAcquire: func(_ context.Context, n int, _ guard.Claim) (guard.Grant, error) {
+		OnAcquire: func(_ context.Context, n int, _ driver.Claim) (driver.Answer, error) {
 			switch n {
 			case 1:
 				return guardtest.Busy(20*time.Second, "web-2")
 			case 2:
-				return guard.Grant{}, guardtest.Fail(driver.KindAuth)
+				return driver.Answer{}, guardtest.Fail(driver.KindAuth)
 			}
-			return guard.Grant{}, guardtest.ErrUnscripted // the claim is granted
+			return driver.Answer{}, guardtest.ErrUnscripted // the claim is granted
 		},
 	}
 	g, err := guard.New(store)

@@ -11,7 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
 func exclusionChecks() []check {
@@ -112,9 +112,9 @@ func updates(s *subject) {
 		c := s.claim("number:" + strconv.Itoa(k))
 		g, err := p.tryAcquire(c)
 		if err != nil {
-			_, _ = p.tryRelease(c, guard.After{}) // it may have been granted
+			_, _ = p.tryRelease(c, driver.After{}) // it may have been granted
 		}
-		if err != nil || g.State != guard.Granted {
+		if err != nil || g.State != driver.Granted {
 			time.Sleep(time.Duration(random.IntN(1000)) * time.Microsecond)
 			return
 		}
@@ -122,7 +122,7 @@ func updates(s *subject) {
 		time.Sleep(time.Duration(random.IntN(300)) * time.Microsecond)
 		numbers[k].Store(read + 1)
 		made[k].Add(1)
-		if held, err := p.tryRelease(c, guard.After{}); err == nil && !held {
+		if held, err := p.tryRelease(c, driver.After{}); err == nil && !held {
 			refused.Add(1)
 		}
 	})

@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
 func fenceChecks() []check {
@@ -38,7 +38,7 @@ func growAfterRelease(s *subject) {
 		fence := p.mustAcquire(c).Fence
 		require.Greater(s, fence, last)
 		last = fence
-		p.mustRelease(c, guard.After{})
+		p.mustRelease(c, driver.After{})
 	}
 }
 
@@ -46,21 +46,21 @@ func growAfterExpiry(s *subject) {
 	c := s.claim("key")
 	c.TTL = s.short()
 	first := s.here.mustAcquire(c).Fence
-	require.Greater(s, s.there.awaitGrant(s.claim("key"), guard.Busy, time.Time{}).Fence, first)
+	require.Greater(s, s.there.awaitGrant(s.claim("key"), driver.Busy, time.Time{}).Fence, first)
 }
 
 func growAfterHold(s *subject) {
 	c := s.claim("key")
 	first := s.here.mustAcquire(c).Fence
-	s.here.mustRelease(c, guard.After{Keep: s.short()})
-	require.Greater(s, s.there.awaitGrant(s.claim("key"), guard.Busy, time.Time{}).Fence, first)
+	s.here.mustRelease(c, driver.After{Keep: s.short()})
+	require.Greater(s, s.there.awaitGrant(s.claim("key"), driver.Busy, time.Time{}).Fence, first)
 }
 
 func growAfterMarker(s *subject) {
 	c := s.claim("key")
 	first := s.here.mustAcquire(c).Fence
-	s.here.mustRelease(c, guard.After{Keep: s.short(), Done: true, Record: []byte("record")})
-	require.Greater(s, s.there.awaitGrant(s.claim("key"), guard.Done, time.Time{}).Fence, first)
+	s.here.mustRelease(c, driver.After{Keep: s.short(), Done: true, Record: []byte("record")})
+	require.Greater(s, s.there.awaitGrant(s.claim("key"), driver.Done, time.Time{}).Fence, first)
 }
 
 func lateRepeat(s *subject) {
@@ -68,9 +68,9 @@ func lateRepeat(s *subject) {
 	late.TTL = s.short()
 	first := s.here.mustAcquire(late).Fence
 	next := s.claim("key")
-	second := s.there.awaitGrant(next, guard.Busy, time.Time{}).Fence
+	second := s.there.awaitGrant(next, driver.Busy, time.Time{}).Fence
 	require.Greater(s, second, first)
-	s.there.mustRelease(next, guard.After{})
+	s.there.mustRelease(next, driver.After{})
 	require.Greater(s, s.here.mustAcquire(late).Fence, second, "the new fence of a claim that is granted again after its expiry")
 }
 
@@ -80,7 +80,7 @@ const catchUp = 500 * time.Millisecond
 
 // reserving acquires "key" with reserved fences, and returns the claim and the grant. A store need
 // not reserve any fences, so after a while it returns a grant without them.
-func (s *subject) reserving(reserve int) (guard.Claim, guard.Grant) {
+func (s *subject) reserving(reserve int) (driver.Claim, driver.Answer) {
 	for start := time.Now(); ; time.Sleep(pollStep) {
 		c := s.claim("key")
 		c.Reserve = reserve
@@ -88,26 +88,26 @@ func (s *subject) reserving(reserve int) (guard.Claim, guard.Grant) {
 		if g.Reserved > 0 || time.Since(start) > catchUp {
 			return c, g
 		}
-		s.here.mustRelease(c, guard.After{})
+		s.here.mustRelease(c, driver.After{})
 	}
 }
 
 // lastOf returns the last fence that belongs to the holder.
-func lastOf(g guard.Grant) uint64 { return g.Fence + uint64(g.Reserved) }
+func lastOf(g driver.Answer) uint64 { return g.Fence + uint64(g.Reserved) }
 
 func passesReserve(s *subject) {
 	for _, reserve := range []int{1, 64, ahead} {
 		c, g := s.reserving(reserve)
-		s.here.mustRelease(c, guard.After{})
+		s.here.mustRelease(c, driver.After{})
 		next := s.claim("key")
 		require.Greater(s, s.there.mustAcquire(next).Fence, lastOf(g), "%d fences were requested, %d were reserved", reserve, g.Reserved)
-		s.there.mustRelease(next, guard.After{})
+		s.there.mustRelease(next, driver.After{})
 	}
 }
 
 func reservesAsAsked(s *subject) {
 	c, _ := s.reserving(1)
-	s.here.mustRelease(c, guard.After{})
+	s.here.mustRelease(c, driver.After{})
 	var last uint64
 	for _, reserve := range []int{0, 1, 10, 0, 4096, ahead, 0, -1} {
 		c := s.claim("key")
@@ -117,7 +117,7 @@ func reservesAsAsked(s *subject) {
 		require.GreaterOrEqual(s, g.Reserved, 0)
 		require.LessOrEqual(s, g.Reserved, max(reserve, 0), "%d fences were requested", reserve)
 		last = lastOf(g)
-		s.here.mustRelease(c, guard.After{})
+		s.here.mustRelease(c, driver.After{})
 	}
 }
 
@@ -157,7 +157,7 @@ func raisesFence(s *subject) {
 	c.Fence, c.Reserve = 0, 0
 	require.Equal(s, raised, s.there.mustAcquire(c).Fence, "a repeated claim must have the same fence")
 	require.True(s, s.here.renew(c))
-	s.here.mustRelease(c, guard.After{})
+	s.here.mustRelease(c, driver.After{})
 	require.Greater(s, s.there.mustAcquire(s.claim("key")).Fence, raised+ahead)
 }
 
@@ -169,7 +169,7 @@ func neverLowers(s *subject) {
 		require.True(s, s.here.renew(c))
 		require.Equal(s, fence, s.there.mustAcquire(c).Fence, "a repeated claim must have the same fence")
 	}
-	s.here.mustRelease(c, guard.After{})
+	s.here.mustRelease(c, driver.After{})
 	require.Greater(s, s.there.mustAcquire(s.claim("key")).Fence, fence)
 }
 
@@ -181,7 +181,7 @@ func growAcrossFlush(s *subject) {
 			fence := s.here.mustAcquire(c).Fence
 			require.Greater(s, fence, last)
 			last = fence
-			s.here.mustRelease(c, guard.After{})
+			s.here.mustRelease(c, driver.After{})
 		}
 		lost := s.claim("key")
 		last = s.here.mustAcquire(lost).Fence
@@ -190,6 +190,6 @@ func growAcrossFlush(s *subject) {
 		fence := s.there.mustAcquire(next).Fence
 		require.Greater(s, fence, last, "the fence right after a flush must be higher")
 		last = fence
-		s.there.mustRelease(next, guard.After{})
+		s.there.mustRelease(next, driver.After{})
 	}
 }

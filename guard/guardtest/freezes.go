@@ -8,7 +8,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
@@ -124,13 +123,13 @@ func frozenRelease(s *subject) {
 	s.here.mustAcquire(c)
 	s.freeze()
 	s.promptly(driver.OpRelease, func(ctx context.Context) error {
-		_, err := s.here.locker.Release(ctx, c, guard.After{})
+		_, err := s.here.locker.Release(ctx, c, driver.After{})
 		return err
 	})
 }
 
 func frozenBatch(s *subject) {
-	claims := []guard.Claim{s.claim("key"), s.claim("key"), s.claim("key")}
+	claims := []driver.Claim{s.claim("key"), s.claim("key"), s.claim("key")}
 	s.here.mustAcquire(claims[0])
 	s.freeze()
 	var last *batch
@@ -166,31 +165,31 @@ func thawed(s *subject) {
 		defer cancel()
 		all.Go(func() { _, _ = s.here.locker.TryAcquire(ctx, claimed) })
 		all.Go(func() { _, _ = s.here.locker.Renew(ctx, renewed) })
-		all.Go(func() { _, _ = s.here.locker.Release(ctx, released, guard.After{}) })
+		all.Go(func() { _, _ = s.here.locker.Release(ctx, released, driver.After{}) })
 	}
 	all.Wait()
 	thaw()
 	time.Sleep(short) // most of the calls under way arrive now
 
-	for _, c := range []guard.Claim{claimed, renewed, released} {
+	for _, c := range []driver.Claim{claimed, renewed, released} {
 		s.eventually(func() bool {
 			ctx, cancel := context.WithTimeout(s.Context(), time.Second)
 			defer cancel()
-			_, err := s.here.locker.Release(ctx, c, guard.After{})
+			_, err := s.here.locker.Release(ctx, c, driver.After{})
 			return err == nil
 		}, "the store answers again")
 		s.eventually(func() bool {
-			s.here.release(c, guard.After{})
+			s.here.release(c, driver.After{})
 			rival := s.claim(c.Key)
-			if s.there.acquire(rival).State != guard.Granted {
+			if s.there.acquire(rival).State != driver.Granted {
 				return false
 			}
-			s.there.mustRelease(rival, guard.After{})
+			s.there.mustRelease(rival, driver.After{})
 			return true
 		}, "a claim that arrived late is cleaned up")
 	}
 	c := s.claim("afterwards")
 	s.here.mustAcquire(c)
 	require.True(s, s.there.renew(c))
-	s.there.mustRelease(c, guard.After{})
+	s.there.mustRelease(c, driver.After{})
 }

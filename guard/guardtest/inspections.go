@@ -9,7 +9,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
@@ -92,12 +91,12 @@ func (s *subject) showState(key string, state driver.KeyState) (info driver.KeyI
 }
 
 // requireHolder checks a holder that was granted a moment ago.
-func (s *subject) requireHolder(want guard.Claim, fence uint64, h driver.Holder) {
+func (s *subject) requireHolder(want driver.Claim, fence uint64, h driver.Holder) {
 	s.Helper()
 	require.Equal(s, want.ID, h.ID)
 	require.Equal(s, want.Label, h.Label)
 	require.Equal(s, fence, h.Fence)
-	require.Equal(s, max(want.Among, 1), h.Among)
+	require.Equal(s, max(want.MaxHolders, 1), h.MaxHolders)
 	require.False(s, h.Kept)
 	require.False(s, h.Foreign)
 	require.Positive(s, h.Left)
@@ -117,7 +116,7 @@ func showsFree(s *subject) {
 	}
 	c := s.claim("key")
 	s.here.mustAcquire(c)
-	s.here.mustRelease(c, guard.After{})
+	s.here.mustRelease(c, driver.After{})
 	s.showState("key", driver.KeyFree)
 }
 
@@ -134,13 +133,13 @@ func showsHolder(s *subject) {
 	c.Fence = g.Fence + ahead
 	require.True(s, s.here.renew(c))
 	s.eventually(func() bool { return s.there.show("key").Holders[0].Fence == c.Fence }, "the fence in use is shown")
-	require.Equal(s, guard.Busy, s.there.acquire(s.claim("key")).State, "a look changes nothing")
+	require.Equal(s, driver.Busy, s.there.acquire(s.claim("key")).State, "a look changes nothing")
 }
 
 func showsWhatIsLeft(s *subject) {
 	kept, done := s.claim("kept"), s.claim("done")
 	fence := s.here.mustAcquire(kept).Fence
-	s.here.mustRelease(kept, guard.After{Keep: long})
+	s.here.mustRelease(kept, driver.After{Keep: long})
 	info := s.showState("kept", driver.KeyKept)
 	require.Len(s, info.Holders, 1)
 	h := info.Holders[0]
@@ -152,25 +151,25 @@ func showsWhatIsLeft(s *subject) {
 	record := allBytes(0)
 	s.here.mustAcquire(done)
 	done.Label = "done\nby this"
-	s.here.mustRelease(done, guard.After{Keep: 2 * long, Done: true, Record: record})
+	s.here.mustRelease(done, driver.After{Keep: 2 * long, Done: true, Record: record})
 	info = s.showState("done", driver.KeyDone)
 	require.Equal(s, done.Label, info.Marker.Label)
 	require.Equal(s, len(record), info.Marker.Size)
 	require.Greater(s, info.Marker.Left, long)
 	require.LessOrEqual(s, info.Marker.Left, 2*long+time.Millisecond)
-	require.Equal(s, guard.Done, s.there.acquire(s.claim("done")).State)
+	require.Equal(s, driver.Done, s.there.acquire(s.claim("done")).State)
 }
 
 func showsSharers(s *subject) {
 	for _, among := range s.backend.Shares {
 		k := key("shared", among)
 		first, second := s.shared(k, among), s.shared(k, among)
-		grants := map[string]guard.Grant{}
-		for _, c := range []guard.Claim{first, second} {
+		grants := map[string]driver.Answer{}
+		for _, c := range []driver.Claim{first, second} {
 			grants[c.ID] = s.here.mustAcquire(c)
 		}
 		alone := waiting(s.claim(k))
-		require.Equal(s, guard.Busy, s.here.acquire(alone).State)
+		require.Equal(s, driver.Busy, s.here.acquire(alone).State)
 		s.eventually(func() bool { return len(s.there.show(k).Holders) == 2 }, "both holders are shown")
 		info := s.there.show(k)
 		require.Equal(s, driver.KeyHeld, info.State())
@@ -192,7 +191,7 @@ func showsQueue(s *subject) {
 	for i := range 3 {
 		c := s.claim("key")
 		c.Queue = driver.Queued
-		require.Equal(s, guard.Busy, s.processOf(i).acquire(c).State)
+		require.Equal(s, driver.Busy, s.processOf(i).acquire(c).State)
 		ids = append(ids, c.ID)
 	}
 	require.Equal(s, ids, s.there.show("key").Queue)
@@ -207,9 +206,9 @@ func listsKeys(s *subject) {
 		s.processOf(i).mustAcquire(c)
 		switch i % 3 {
 		case 1:
-			s.processOf(i).mustRelease(c, guard.After{Keep: long})
+			s.processOf(i).mustRelease(c, driver.After{Keep: long})
 		case 2:
-			s.processOf(i).mustRelease(c, guard.After{Keep: long, Done: true})
+			s.processOf(i).mustRelease(c, driver.After{Keep: long, Done: true})
 		}
 		want = append(want, k)
 	}
@@ -239,7 +238,7 @@ func endedBeforeInspect(s *subject) {
 	c, done := s.claim("key"), s.claim("done")
 	s.here.mustAcquire(c)
 	s.here.mustAcquire(done)
-	s.here.mustRelease(done, guard.After{Keep: long, Done: true})
+	s.here.mustRelease(done, driver.After{Keep: long, Done: true})
 	for _, call := range inspectorCalls(s, c.ID) {
 		s.withEndedContexts(driver.OpInspect, call)
 	}

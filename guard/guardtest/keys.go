@@ -37,7 +37,7 @@ func keys() []string {
 }
 
 func keysAreApart(s *subject) {
-	var claims []guard.Claim
+	var claims []driver.Claim
 	refuse := driver.Describe(s.here.locker).CheckKey
 	seen := map[string]bool{}
 	for _, key := range append(keys(), s.backend.Keys...) {
@@ -47,38 +47,38 @@ func keysAreApart(s *subject) {
 		seen[key] = true
 		c := s.claim(key)
 		c.Label = "holder of " + key[:min(len(key), 100)]
-		require.Equal(s, guard.Granted, s.here.acquire(c).State, "key %q", key)
+		require.Equal(s, driver.Granted, s.here.acquire(c).State, "key %q", key)
 		claims = append(claims, c)
 	}
 	for i, c := range claims {
 		require.Equal(s, c.Label, s.there.requireBusy(s.claim(c.Key), long).Label, "key %q", c.Key)
 		switch i % 3 {
 		case 0:
-			s.here.mustRelease(c, guard.After{})
+			s.here.mustRelease(c, driver.After{})
 		case 1:
-			s.here.mustRelease(c, guard.After{Keep: long})
+			s.here.mustRelease(c, driver.After{Keep: long})
 		case 2:
-			s.here.mustRelease(c, guard.After{Keep: long, Done: true, Record: []byte(c.Key)})
+			s.here.mustRelease(c, driver.After{Keep: long, Done: true, Record: []byte(c.Key)})
 		}
 	}
 	for i, c := range claims {
 		g := s.there.acquire(s.claim(c.Key))
-		require.Equal(s, []guard.State{guard.Granted, guard.Busy, guard.Done}[i%3], g.State, "key %q", c.Key)
-		if g.State == guard.Done {
+		require.Equal(s, []driver.State{driver.Granted, driver.Busy, driver.Done}[i%3], g.State, "key %q", c.Key)
+		if g.State == driver.Done {
 			require.Equal(s, c.Key, string(g.Record))
 		}
 	}
 }
 
 func thousandKeys(s *subject) {
-	claims := make([]guard.Claim, 1000)
+	claims := make([]driver.Claim, 1000)
 	for i := range claims {
 		claims[i] = s.claim(fmt.Sprintf("key:%d", i))
 	}
-	grant := func(p process, i int) error { return answers(p, claims[i], guard.Granted, "") }
-	refuse := func(p process, i int) error { return answers(p, s.claim(claims[i].Key), guard.Busy, claims[i].Label) }
+	grant := func(p process, i int) error { return answers(p, claims[i], driver.Granted, "") }
+	refuse := func(p process, i int) error { return answers(p, s.claim(claims[i].Key), driver.Busy, claims[i].Label) }
 	release := func(p process, i int) error {
-		held, err := p.tryRelease(claims[i], guard.After{})
+		held, err := p.tryRelease(claims[i], driver.After{})
 		if err == nil && !held {
 			err = errors.New("the release was refused")
 		}
@@ -95,7 +95,7 @@ func thousandKeys(s *subject) {
 }
 
 // answers makes the claim, and returns an error unless the answer has that state and label.
-func answers(p process, c guard.Claim, state guard.State, label string) error {
+func answers(p process, c driver.Claim, state driver.State, label string) error {
 	g, err := p.tryAcquire(c)
 	if err == nil && (g.State != state || g.Label != label) {
 		err = fmt.Errorf("the answer is %v with the label %q", g.State, g.Label)

@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
 func labelChecks() []check {
@@ -44,7 +44,7 @@ func keepsLabels(s *subject) {
 		c.Fence = 1
 		require.True(s, s.here.renew(c))
 		require.Equal(s, label, s.there.requireBusy(s.claim("key"), c.TTL).Label, "after a renewal")
-		s.here.mustRelease(c, guard.After{})
+		s.here.mustRelease(c, driver.After{})
 	}
 }
 
@@ -52,7 +52,7 @@ func labelGoesWithHolder(s *subject) {
 	first, other := s.claim("key"), s.claim("other")
 	s.here.mustAcquire(first)
 	s.here.mustAcquire(other)
-	s.here.mustRelease(first, guard.After{})
+	s.here.mustRelease(first, driver.After{})
 	second := s.claim("key")
 	second.Label = ""
 	s.there.mustAcquire(second)
@@ -68,7 +68,7 @@ func markerHasLabel(s *subject) {
 			// The label of the release counts, because a lease may have been handed off inside a
 			// process.
 			c.Label = label
-			s.here.mustRelease(c, guard.After{Keep: long, Done: true, Record: []byte(record)})
+			s.here.mustRelease(c, driver.After{Keep: long, Done: true, Record: []byte(record)})
 			g := s.there.requireDone(s.claim(c.Key), long)
 			require.Equal(s, label, g.Label)
 			require.Equal(s, record, string(g.Record), "the record of a run with the label %q", label)
@@ -79,11 +79,11 @@ func markerHasLabel(s *subject) {
 func markerKeepsLabel(s *subject) {
 	c := s.claim("key")
 	s.here.mustAcquire(c)
-	s.here.mustRelease(c, guard.After{Keep: long, Done: true, Record: []byte("record")})
+	s.here.mustRelease(c, driver.After{Keep: long, Done: true, Record: []byte("record")})
 	again := c
 	if s.backend.Settled == nil { // otherwise a node may get the repeated release first
 		again.Label = "second"
 	}
-	s.there.mustRelease(again, guard.After{Keep: long, Done: true, Record: []byte("second")})
+	s.there.mustRelease(again, driver.After{Keep: long, Done: true, Record: []byte("second")})
 	require.Equal(s, c.Label, s.here.requireDone(again, long).Label, "after a repeated release")
 }

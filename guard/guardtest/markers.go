@@ -5,7 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
 func markerChecks() []check {
@@ -26,7 +26,7 @@ func keepsBusy(s *subject) {
 	for i, keep := range keeps {
 		c := s.claim([]string{"less", "more"}[i])
 		s.here.mustAcquire(c)
-		s.here.mustRelease(c, guard.After{Keep: keep})
+		s.here.mustRelease(c, driver.After{Keep: keep})
 		g := s.there.requireBusy(s.claim(c.Key), keep)
 		require.Greater(s, g.Left, keep-long/4)
 		require.Empty(s, g.Record, "Record must be empty if the key is busy")
@@ -39,24 +39,24 @@ func holdEnds(s *subject) {
 	c := s.claim("key")
 	s.here.mustAcquire(c)
 	sent := time.Now()
-	s.here.mustRelease(c, guard.After{Keep: s.short()})
-	s.there.awaitGrant(s.claim("key"), guard.Busy, sent.Add(s.short()))
+	s.here.mustRelease(c, driver.After{Keep: s.short()})
+	s.there.awaitGrant(s.claim("key"), driver.Busy, sent.Add(s.short()))
 }
 
 func fractionOfHold(s *subject) {
-	busy := s.seenBusy(s.hold, func(c guard.Claim) {
-		s.here.mustRelease(c, guard.After{Keep: s.fraction()})
+	busy := s.seenBusy(s.hold, func(c driver.Claim) {
+		s.here.mustRelease(c, driver.After{Keep: s.fraction()})
 	})
 	require.True(s, busy, "no other claim ever found a minimum hold of %v busy", s.fraction())
-	s.there.awaitGrant(s.claim("key"), guard.Busy, time.Time{})
+	s.there.awaitGrant(s.claim("key"), driver.Busy, time.Time{})
 }
 
 func answersDone(s *subject) {
 	for i, keep := range keeps {
 		c := s.claim([]string{"less", "more"}[i])
 		s.here.mustAcquire(c)
-		s.here.mustRelease(c, guard.After{Keep: keep, Done: true, Record: []byte("record")})
-		for _, next := range []guard.Claim{s.claim(c.Key), c} {
+		s.here.mustRelease(c, driver.After{Keep: keep, Done: true, Record: []byte("record")})
+		for _, next := range []driver.Claim{s.claim(c.Key), c} {
 			g := s.there.requireDone(next, keep)
 			require.Greater(s, g.Left, keep-long/4)
 			require.Equal(s, "record", string(g.Record))
@@ -69,13 +69,13 @@ func markerEnds(s *subject) {
 	c := s.claim("key")
 	s.here.mustAcquire(c)
 	sent := time.Now()
-	s.here.mustRelease(c, guard.After{Keep: s.short(), Done: true, Record: []byte("record")})
+	s.here.mustRelease(c, driver.After{Keep: s.short(), Done: true, Record: []byte("record")})
 	next := s.claim("key")
-	g := s.there.awaitGrant(next, guard.Done, sent.Add(s.short()))
+	g := s.there.awaitGrant(next, driver.Done, sent.Add(s.short()))
 	require.Empty(s, g.Record, "Record of a grant must be empty")
 	// a node of a quorum may have got the marker later than the others, so that it ends later there
-	s.eventually(func() bool { g = s.here.acquire(c); return g.State != guard.Done }, "the marker ends")
-	require.Equal(s, guard.Busy, g.State, "the answer to the claim whose marker has ended")
+	s.eventually(func() bool { g = s.here.acquire(c); return g.State != driver.Done }, "the marker ends")
+	require.Equal(s, driver.Busy, g.State, "the answer to the claim whose marker has ended")
 	s.here.requireLeft(g, next.TTL)
 }
 
@@ -89,12 +89,12 @@ func repeatChecks() []check {
 
 // kept returns two released claims: one that left a minimum hold, and one that left a marker. Both
 // last for long.
-func (s *subject) kept() (hold, done guard.Claim) {
+func (s *subject) kept() (hold, done driver.Claim) {
 	hold, done = s.claim("hold"), s.claim("done")
 	s.here.mustAcquire(hold)
 	s.here.mustAcquire(done)
-	s.here.mustRelease(hold, guard.After{Keep: long})
-	s.here.mustRelease(done, guard.After{Keep: long, Done: true, Record: []byte("first")})
+	s.here.mustRelease(hold, driver.After{Keep: long})
+	s.here.mustRelease(done, driver.After{Keep: long, Done: true, Record: []byte("first")})
 	return hold, done
 }
 
@@ -110,10 +110,10 @@ func (s *subject) stillKept() {
 func repeatedRelease(s *subject) {
 	hold, done := s.kept()
 	for _, keep := range keeps {
-		s.there.mustRelease(hold, guard.After{Keep: keep})
-		s.there.mustRelease(hold, guard.After{Keep: keep, Done: true, Record: []byte("second")})
-		s.there.mustRelease(done, guard.After{Keep: keep})
-		s.there.mustRelease(done, guard.After{Keep: keep, Done: true, Record: []byte("second")})
+		s.there.mustRelease(hold, driver.After{Keep: keep})
+		s.there.mustRelease(hold, driver.After{Keep: keep, Done: true, Record: []byte("second")})
+		s.there.mustRelease(done, driver.After{Keep: keep})
+		s.there.mustRelease(done, driver.After{Keep: keep, Done: true, Record: []byte("second")})
 		s.stillKept()
 	}
 }
@@ -123,8 +123,8 @@ func repeatedRelease(s *subject) {
 func plainRelease(s *subject) {
 	hold, done := s.kept()
 	for range 2 {
-		s.there.release(hold, guard.After{})
-		s.there.release(done, guard.After{})
+		s.there.release(hold, driver.After{})
+		s.there.release(done, driver.After{})
 		s.stillKept()
 	}
 }
@@ -132,9 +132,9 @@ func plainRelease(s *subject) {
 func releaseByAnother(s *subject) {
 	hold, done := s.kept()
 	for _, key := range []string{hold.Key, done.Key} {
-		require.False(s, s.there.release(s.claim(key), guard.After{}))
-		require.False(s, s.there.release(s.claim(key), guard.After{Keep: 2 * long}))
-		require.False(s, s.there.release(s.claim(key), guard.After{Keep: 2 * long, Done: true, Record: []byte("forged")}))
+		require.False(s, s.there.release(s.claim(key), driver.After{}))
+		require.False(s, s.there.release(s.claim(key), driver.After{Keep: 2 * long}))
+		require.False(s, s.there.release(s.claim(key), driver.After{Keep: 2 * long, Done: true, Record: []byte("forged")}))
 	}
 	s.stillKept()
 }

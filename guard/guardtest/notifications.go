@@ -6,7 +6,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
@@ -32,9 +31,9 @@ func notifiesOfReleases(s *subject) {
 	notified, stop := s.there.subscribe("key")
 	defer stop()
 	s.eventually(func() bool { return notified.Load() > 0 }, "the subscription begins")
-	for _, after := range []guard.After{{}, {Keep: s.short()}, {Keep: s.short(), Done: true}} {
+	for _, after := range []driver.After{{}, {Keep: s.short()}, {Keep: s.short(), Done: true}} {
 		c := s.claim("key")
-		s.eventually(func() bool { return s.here.acquire(c).State == guard.Granted }, "the key is free")
+		s.eventually(func() bool { return s.here.acquire(c).State == driver.Granted }, "the key is free")
 		time.Sleep(4 * early) // for earlier notifications
 		before := notified.Load()
 		s.here.mustRelease(c, after)
@@ -53,11 +52,11 @@ func stopsNotifying(s *subject) {
 	stop()
 	time.Sleep(4 * early) // one more notification is allowed
 	before, beforeOther := notified.Load(), other.Load()
-	s.here.mustRelease(c, guard.After{})
+	s.here.mustRelease(c, driver.After{})
 	s.eventually(func() bool { return other.Load() > beforeOther }, "the other subscriber is notified")
 	require.LessOrEqual(s, notified.Load(), before+1, "a subscriber was notified after it had unsubscribed")
 	s.here.mustAcquire(c)
-	s.here.mustRelease(c, guard.After{})
+	s.here.mustRelease(c, driver.After{})
 	time.Sleep(4 * early)
 	require.LessOrEqual(s, notified.Load(), before+1, "a subscriber was notified after it had unsubscribed")
 }

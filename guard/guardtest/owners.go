@@ -3,7 +3,6 @@ package guardtest
 import (
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
@@ -20,7 +19,7 @@ func ownerChecks() []check {
 func keepsOwners(b Backend) bool { return b.Owners }
 
 // owned returns two claims of one key with the same owner.
-func (s *subject) owned() (first, second guard.Claim) {
+func (s *subject) owned() (first, second driver.Claim) {
 	first, second = s.claim("key"), s.claim("key")
 	first.Owner, second.Owner = "an owner", "an owner"
 	return first, second
@@ -52,13 +51,13 @@ func lastHoldFrees(s *subject) {
 		if !firstGoesFirst {
 			one, two = two, one
 		}
-		s.here.mustRelease(one, guard.After{})
+		s.here.mustRelease(one, driver.After{})
 		s.there.requireBusy(s.claim("key"), long)
 		require.True(s, s.there.renew(two), "the owner's other claim must still be held")
-		s.there.mustRelease(two, guard.After{})
+		s.there.mustRelease(two, driver.After{})
 		next := s.claim("key")
 		s.here.mustAcquire(next)
-		s.here.mustRelease(next, guard.After{})
+		s.here.mustRelease(next, driver.After{})
 	}
 }
 
@@ -66,8 +65,8 @@ func releasesOneHold(s *subject) {
 	first, second := s.owned()
 	s.here.mustAcquire(first)
 	s.there.mustAcquire(second)
-	s.here.mustRelease(first, guard.After{})
-	require.False(s, s.here.release(first, guard.After{}), "a second release must return false")
+	s.here.mustRelease(first, driver.After{})
+	require.False(s, s.here.release(first, driver.After{}), "a second release must return false")
 	require.False(s, s.here.renew(first), "a renewal of a released claim must return false")
 	require.True(s, s.there.renew(second), "the owner's other claim must still be held")
 	s.here.requireBusy(s.claim("key"), long)
@@ -77,8 +76,8 @@ func lastHoldMarks(s *subject) {
 	first, second := s.owned()
 	s.here.mustAcquire(first)
 	s.there.mustAcquire(second)
-	s.here.mustRelease(first, guard.After{})
-	s.there.mustRelease(second, guard.After{Keep: long, Done: true, Record: []byte("record")})
+	s.here.mustRelease(first, driver.After{})
+	s.there.mustRelease(second, driver.After{Keep: long, Done: true, Record: []byte("record")})
 	_, third := s.owned()
 	require.Equal(s, "record", string(s.here.requireDone(third, long).Record))
 }

@@ -21,7 +21,7 @@ type owners struct {
 
 type ownedKey struct {
 	owner string
-	first guard.Claim // the claim that the store knows
+	first driver.Claim // the claim that the store knows
 	holds map[string]bool
 }
 
@@ -34,21 +34,21 @@ func ownerBackend(w wrap) guardtest.Backend {
 }
 
 // live returns the entry of the key, if the store still holds the key.
-func (o *owners) live(ctx context.Context, c guard.Claim) *ownedKey {
+func (o *owners) live(ctx context.Context, c driver.Claim) *ownedKey {
 	k := o.keys[c.Key]
 	if k == nil || ctx.Err() != nil {
 		return nil
 	}
-	if g, err := o.Locker.TryAcquire(ctx, guard.Claim{Key: c.Key, ID: "probe", TTL: 1}); err != nil || g.State != guard.Busy {
-		if g.State == guard.Granted {
-			_, _ = o.Locker.Release(ctx, guard.Claim{Key: c.Key, ID: "probe"}, guard.After{})
+	if g, err := o.Locker.TryAcquire(ctx, driver.Claim{Key: c.Key, ID: "probe", TTL: 1}); err != nil || g.State != driver.Busy {
+		if g.State == driver.Granted {
+			_, _ = o.Locker.Release(ctx, driver.Claim{Key: c.Key, ID: "probe"}, driver.After{})
 		}
 		return nil
 	}
 	return k
 }
 
-func (o *owners) TryAcquire(ctx context.Context, c guard.Claim) (guard.Grant, error) {
+func (o *owners) TryAcquire(ctx context.Context, c driver.Claim) (driver.Answer, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	k := o.live(ctx, c)
@@ -58,13 +58,13 @@ func (o *owners) TryAcquire(ctx context.Context, c guard.Claim) (guard.Grant, er
 		return o.Locker.TryAcquire(ctx, c)
 	}
 	g, err := o.Locker.TryAcquire(ctx, c)
-	if err == nil && g.State == guard.Granted {
+	if err == nil && g.State == driver.Granted {
 		o.keys[c.Key] = &ownedKey{owner: c.Owner, first: c, holds: map[string]bool{c.ID: true}}
 	}
 	return g, err
 }
 
-func (o *owners) Renew(ctx context.Context, c guard.Claim) (bool, error) {
+func (o *owners) Renew(ctx context.Context, c driver.Claim) (bool, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if k := o.live(ctx, c); k != nil {
@@ -76,7 +76,7 @@ func (o *owners) Renew(ctx context.Context, c guard.Claim) (bool, error) {
 	return o.Locker.Renew(ctx, c)
 }
 
-func (o *owners) Release(ctx context.Context, c guard.Claim, after guard.After) (bool, error) {
+func (o *owners) Release(ctx context.Context, c driver.Claim, after driver.After) (bool, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	k := o.live(ctx, c)
@@ -114,7 +114,7 @@ func brokenOwners() []broken {
 			name: "a second claim of the owner has its own fence",
 			backend: ownerBackend(func(l guard.Locker) guard.Locker {
 				var joins atomic.Uint64
-				return &twist{Locker: l, acquire: func(ctx context.Context, c guard.Claim) (guard.Grant, error) {
+				return &twist{Locker: l, acquire: func(ctx context.Context, c driver.Claim) (driver.Answer, error) {
 					g, err := l.TryAcquire(ctx, c)
 					g.Fence += joins.Add(1)
 					return g, err
@@ -129,13 +129,13 @@ func brokenOwners() []broken {
 		},
 		{
 			name:     "all claims have the same owner",
-			backend:  ownerBackend(func(l guard.Locker) guard.Locker { return mapped(l, func(c *guard.Claim) { c.Owner = "all" }) }),
+			backend:  ownerBackend(func(l guard.Locker) guard.Locker { return mapped(l, func(c *driver.Claim) { c.Owner = "all" }) }),
 			caughtBy: []string{"an owner holds a key twice with one fence", "a busy key's answer names the holder and the time left"},
 		},
 		{
 			name: "an owner's first release frees the key",
 			backend: ownerBackend(func(l guard.Locker) guard.Locker {
-				return &twist{Locker: l, release: func(ctx context.Context, c guard.Claim, after guard.After) (bool, error) {
+				return &twist{Locker: l, release: func(ctx context.Context, c driver.Claim, after driver.After) (bool, error) {
 					held, err := l.Release(ctx, c, after)
 					if held {
 						_, _ = l.(*owners).Locker.Release(ctx, l.(*owners).keys[c.Key].first, after)
@@ -151,7 +151,7 @@ func brokenOwners() []broken {
 		{
 			name: "a release ends any of the owner's claims",
 			backend: ownerBackend(func(l guard.Locker) guard.Locker {
-				return &twist{Locker: l, release: func(ctx context.Context, c guard.Claim, after guard.After) (bool, error) {
+				return &twist{Locker: l, release: func(ctx context.Context, c driver.Claim, after driver.After) (bool, error) {
 					if k := l.(*owners).keys[c.Key]; k != nil {
 						for id := range k.holds {
 							c.ID = id
@@ -165,8 +165,8 @@ func brokenOwners() []broken {
 		{
 			name: "an owner's last release leaves nothing",
 			backend: ownerBackend(func(l guard.Locker) guard.Locker {
-				return &twist{Locker: l, release: func(ctx context.Context, c guard.Claim, _ guard.After) (bool, error) {
-					return l.Release(ctx, c, guard.After{})
+				return &twist{Locker: l, release: func(ctx context.Context, c driver.Claim, _ driver.After) (bool, error) {
+					return l.Release(ctx, c, driver.After{})
 				}}
 			}),
 			caughtBy: []string{"an owner's last release leaves the marker"},

@@ -6,7 +6,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
@@ -35,14 +34,14 @@ func queueChecks() []check {
 }
 
 // queued returns a claim of the key that joins the queue.
-func (s *subject) queued() guard.Claim {
+func (s *subject) queued() driver.Claim {
 	c := s.claim("key")
 	c.Queue = driver.Queued
 	return c
 }
 
 // fillQueue makes one claim hold the key and n claims wait for it, in both processes.
-func (s *subject) fillQueue(n int) (holder guard.Claim, waiting []guard.Claim) {
+func (s *subject) fillQueue(n int) (holder driver.Claim, waiting []driver.Claim) {
 	s.Helper()
 	holder = s.queued()
 	s.here.mustAcquire(holder)
@@ -64,7 +63,7 @@ func (s *subject) processOf(i int) process {
 
 // requireQueued makes the claim. The key must be held, and ahead claims must be ahead in the
 // queue.
-func (p process) requireQueued(c guard.Claim, ahead int) {
+func (p process) requireQueued(c driver.Claim, ahead int) {
 	p.t.Helper()
 	g := p.requireBusy(c, long)
 	require.Equal(p.t, ahead, g.Ahead, "the number of claims ahead in the queue")
@@ -73,7 +72,7 @@ func (p process) requireQueued(c guard.Claim, ahead int) {
 
 // requireOtherNotified makes the claim. The key must be free, and another claim must have been
 // notified.
-func (p process) requireOtherNotified(c guard.Claim) guard.Grant {
+func (p process) requireOtherNotified(c driver.Claim) driver.Answer {
 	p.t.Helper()
 	g := p.requireBusy(c, driver.NotifyGrace)
 	require.True(p.t, g.Notified, "Notified must be true, because another claim was notified")
@@ -84,7 +83,7 @@ func servesInOrder(s *subject) {
 	holder, waiting := s.fillQueue(5)
 	fence := s.here.mustAcquire(holder).Fence
 	for i, c := range waiting {
-		s.processOf(i+1).mustRelease(holder, guard.After{})
+		s.processOf(i+1).mustRelease(holder, driver.After{})
 		for j := len(waiting) - 1; j > i; j-- {
 			require.Equal(s, j-i, s.processOf(j).requireOtherNotified(waiting[j]).Ahead, "the number of claims ahead in the queue")
 		}
@@ -95,7 +94,7 @@ func servesInOrder(s *subject) {
 		require.Equal(s, g.Fence, again.Fence, "a repeated claim must have the same fence")
 		holder, fence = c, g.Fence
 	}
-	s.here.mustRelease(holder, guard.After{})
+	s.here.mustRelease(holder, driver.After{})
 	s.here.mustAcquire(s.claim("key"))
 }
 
@@ -105,7 +104,7 @@ func keepsPositions(s *subject) {
 		s.processOf(1).requireQueued(waiting[1], 1)
 		s.processOf(0).requireQueued(waiting[0], 0)
 	}
-	s.here.mustRelease(holder, guard.After{})
+	s.here.mustRelease(holder, driver.After{})
 	s.processOf(1).requireOtherNotified(waiting[1])
 	s.processOf(2).requireOtherNotified(waiting[2])
 	s.processOf(0).mustAcquire(waiting[0])
@@ -115,11 +114,11 @@ func keepsPositions(s *subject) {
 
 func leavesQueue(s *subject) {
 	holder, waiting := s.fillQueue(4)
-	require.False(s, s.processOf(1).release(waiting[1], guard.After{}), "a release of a waiting claim must return false")
+	require.False(s, s.processOf(1).release(waiting[1], driver.After{}), "a release of a waiting claim must return false")
 	s.processOf(2).requireQueued(waiting[2], 1)
-	s.here.mustRelease(holder, guard.After{})
+	s.here.mustRelease(holder, driver.After{})
 	s.processOf(3).requireOtherNotified(waiting[3])
-	require.False(s, s.processOf(0).release(waiting[0], guard.After{}), "a release of a waiting claim must return false")
+	require.False(s, s.processOf(0).release(waiting[0], driver.After{}), "a release of a waiting claim must return false")
 	require.Equal(s, 1, s.processOf(3).requireOtherNotified(waiting[3]).Ahead, "the number of claims ahead in the queue")
 	s.processOf(2).mustAcquire(waiting[2])
 	s.processOf(1).requireQueued(waiting[1], 1) // it has joined again, at the end
@@ -136,7 +135,7 @@ func losesPosition(s *subject) {
 		require.Equal(s, 1, ahead, "the number of claims ahead in the queue")
 	}
 	s.outlive(lost.TTL)
-	s.here.mustRelease(holder, guard.After{})
+	s.here.mustRelease(holder, driver.After{})
 	s.here.mustAcquire(next)
 }
 
@@ -144,10 +143,10 @@ func outsideQueue(s *subject) {
 	yielding, unqueued := s.claim("key"), s.claim("key")
 	yielding.Queue = driver.YieldToQueue
 	s.here.mustAcquire(yielding)
-	s.here.mustRelease(yielding, guard.After{})
+	s.here.mustRelease(yielding, driver.After{})
 
 	holder, waiting := s.fillQueue(1)
-	s.here.mustRelease(holder, guard.After{})
+	s.here.mustRelease(holder, driver.After{})
 	s.here.requireOtherNotified(yielding)
 	s.here.mustAcquire(unqueued)
 	s.processOf(0).requireQueued(waiting[0], 0)
@@ -155,11 +154,11 @@ func outsideQueue(s *subject) {
 	defer stop()
 	// The waiter asked when it was notified. It need not ask again until it is notified again.
 	time.Sleep(driver.NotifyGrace + 4*early)
-	s.here.mustRelease(unqueued, guard.After{})
+	s.here.mustRelease(unqueued, driver.After{})
 	s.here.requireOtherNotified(yielding)
 	s.processOf(0).mustAcquire(waiting[0])
 	s.here.requireBusy(yielding, long)
-	s.processOf(0).mustRelease(waiting[0], guard.After{})
+	s.processOf(0).mustRelease(waiting[0], driver.After{})
 	s.here.mustAcquire(yielding)
 }
 
@@ -201,7 +200,7 @@ func (b *claimSubscriber) wakeUps() (n int) {
 }
 
 // subscribeClaim subscribes for a queued claim, and returns when the subscription has begun.
-func (s *subject) subscribeClaim(p process, c guard.Claim) (b *claimSubscriber, stop func()) {
+func (s *subject) subscribeClaim(p process, c driver.Claim) (b *claimSubscriber, stop func()) {
 	s.Helper()
 	q, ok := driver.Ability[driver.Subscriber](p.locker)
 	require.True(s, ok, "Backend.Queues is set, but the Locker is no driver.Subscriber")
@@ -210,7 +209,7 @@ func (s *subject) subscribeClaim(p process, c guard.Claim) (b *claimSubscriber, 
 	stop = q.Subscribe(c.Key, c.ID, b.notify)
 	s.eventually(func() bool { return b.wakeUps() > 0 }, "the subscription begins")
 	g := p.acquire(c) // as a waiter does when its subscription begins
-	require.Equal(s, guard.Busy, g.State)
+	require.Equal(s, driver.Busy, g.State)
 	return b, stop
 }
 
@@ -228,7 +227,7 @@ func notifiesTheFirst(s *subject) {
 		for _, b := range subscribers {
 			before = append(before, b.wakeUps())
 		}
-		s.processOf(i+1).mustRelease(holder, guard.After{})
+		s.processOf(i+1).mustRelease(holder, driver.After{})
 		s.eventually(func() bool { return subscribers[i].wakeUps() > before[i] }, "the first claim in the queue is notified")
 		s.processOf(i).mustAcquire(c)
 		if i+1 < len(subscribers) {
@@ -248,13 +247,13 @@ func skipsTheDead(s *subject) {
 		_, stop := s.subscribeClaim(s.processOf(i), waiting[i])
 		defer stop()
 	}
-	s.here.mustRelease(holder, guard.After{})
+	s.here.mustRelease(holder, driver.After{})
 	start := time.Now()
 	var delay time.Duration // that the store asks for, however long this machine takes
-	var g guard.Grant
-	for g.State != guard.Granted {
+	var g driver.Answer
+	for g.State != driver.Granted {
 		g = s.processOf(2).acquire(waiting[2])
-		if g.State == guard.Busy {
+		if g.State == driver.Busy {
 			require.True(s, g.Notified)
 			s.processOf(2).requireLeft(g, driver.NotifyGrace)
 			wait := g.Left + time.Millisecond
@@ -278,7 +277,7 @@ func removesTheUnknown(s *subject) {
 	defer stop()
 	time.Sleep(driver.NotifyGrace + 4*early) // the first claim may be about to subscribe until then
 	before := b.wakeUps()
-	s.here.mustRelease(holder, guard.After{})
+	s.here.mustRelease(holder, driver.After{})
 	s.eventually(func() bool { return b.wakeUps() > before }, "the next claim is notified")
 	s.there.mustAcquire(waits)
 	s.there.requireQueued(unknown, 0) // it joins again
@@ -297,7 +296,7 @@ func notifiesAllOfDone(s *subject) {
 	for _, b := range subscribers {
 		before = append(before, b.wakeUps())
 	}
-	s.here.mustRelease(holder, guard.After{Keep: long, Done: true, Record: []byte("record")})
+	s.here.mustRelease(holder, driver.After{Keep: long, Done: true, Record: []byte("record")})
 	for i, b := range subscribers {
 		s.eventually(func() bool { return b.wakeUps() > before[i] }, "the claim is notified that the key is done")
 		require.Equal(s, "record", string(s.processOf(i).requireDone(waiting[i], long).Record))
@@ -312,10 +311,10 @@ func stopsNotifyingClaims(s *subject) {
 	time.Sleep(4 * early) // for earlier notifications
 	stop()
 	stop()
-	require.False(s, s.processOf(0).release(waiting[0], guard.After{}))
+	require.False(s, s.processOf(0).release(waiting[0], driver.After{}))
 	time.Sleep(4 * early) // one more notification is allowed
 	before, beforeNext := b.wakeUps(), next.wakeUps()
-	s.here.mustRelease(holder, guard.After{})
+	s.here.mustRelease(holder, driver.After{})
 	s.eventually(func() bool { return next.wakeUps() > beforeNext }, "the next claim is notified")
 	require.LessOrEqual(s, b.wakeUps(), before+1, "a claim was notified after it had left the queue")
 }
@@ -329,8 +328,8 @@ func ownerReenters(s *subject) {
 	joined := s.there.mustAcquire(second)
 	require.True(s, joined.Held)
 	require.Equal(s, fence, joined.Fence)
-	s.here.mustRelease(first, guard.After{})
+	s.here.mustRelease(first, driver.After{})
 	s.there.requireQueued(waiting, 0)
-	s.there.mustRelease(second, guard.After{})
+	s.there.mustRelease(second, driver.After{})
 	s.there.mustAcquire(waiting)
 }

@@ -5,7 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
 // quorumChecks returns the checks of what a store must do as a node of a quorum.
@@ -21,7 +21,7 @@ func quorumChecks() []check {
 func takesUnderFence(s *subject) {
 	first := s.claim("key")
 	old := s.here.mustAcquire(first).Fence
-	s.here.mustRelease(first, guard.After{})
+	s.here.mustRelease(first, driver.After{})
 	// One fence is lower than later fences on this node, the other is higher.
 	for _, fence := range []uint64{old, old + ahead} {
 		c := s.claim("key")
@@ -33,10 +33,10 @@ func takesUnderFence(s *subject) {
 		unrelated := s.claim("key")
 		unrelated.Fence = fence + ahead
 		s.there.requireBusy(unrelated, long)
-		s.here.mustRelease(c, guard.After{})
+		s.here.mustRelease(c, driver.After{})
 		next := s.claim("key")
 		require.Greater(s, s.there.mustAcquire(next).Fence, max(lastOf(g), old))
-		s.there.mustRelease(next, guard.After{})
+		s.there.mustRelease(next, driver.After{})
 	}
 }
 
@@ -53,7 +53,7 @@ func hintKeepsOrder(s *subject) {
 		}
 		repeated := s.there.mustAcquire(c)
 		require.Equal(s, g.Fence, repeated.Fence, "a repeated claim must have the same fence")
-		s.here.mustRelease(c, guard.After{})
+		s.here.mustRelease(c, driver.After{})
 		if s.backend.Flush != nil && i%4 == 3 {
 			s.backend.Flush(s)
 		}
@@ -69,8 +69,8 @@ func distinguishesHolders(s *subject) {
 	s.here.mustAcquire(one)
 	first := s.there.requireBusy(s.claim("key"), long).Holder
 	require.Equal(s, first, s.there.requireBusy(s.claim("key"), long).Holder)
-	s.here.mustRelease(one, guard.After{Keep: s.short()})
-	s.there.awaitGrant(two, guard.Busy, time.Time{})
+	s.here.mustRelease(one, driver.After{Keep: s.short()})
+	s.there.awaitGrant(two, driver.Busy, time.Time{})
 	if second := s.here.requireBusy(s.claim("key"), long).Holder; first != "" || second != "" {
 		require.NotEqual(s, first, second)
 	}

@@ -8,7 +8,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
@@ -16,17 +15,17 @@ import (
 // the request to release.
 type census struct {
 	mu      sync.Mutex
-	holders map[string]int // Among by ID
+	holders map[string]int // MaxHolders by ID
 	granted int
 	shared  int // grants beside others
 	wrong   []string
 }
 
-func (c *census) enter(claim guard.Claim) {
+func (c *census) enter(claim driver.Claim) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.holders[claim.ID] = max(claim.Among, 1)
-	most := driver.Any
+	c.holders[claim.ID] = max(claim.MaxHolders, 1)
+	most := driver.Unlimited
 	for _, among := range c.holders {
 		most = min(most, among)
 	}
@@ -39,7 +38,7 @@ func (c *census) enter(claim guard.Claim) {
 	}
 }
 
-func (c *census) leave(claim guard.Claim) {
+func (c *census) leave(claim driver.Claim) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.holders, claim.ID)
@@ -72,14 +71,14 @@ func (s *subject) shareOnce(p process, random *rand.Rand, k string, census *cens
 	c := s.shared(k, append([]int{1}, s.backend.Shares...)[random.IntN(len(s.backend.Shares)+1)])
 	c.Waits = random.IntN(4) == 0
 	g, err := p.tryAcquire(c)
-	if err == nil && g.State == guard.Granted {
+	if err == nil && g.State == driver.Granted {
 		census.enter(c)
 	}
 	// A slow store needs a longer hold, or no two claims share the key.
 	time.Sleep(time.Duration(random.Int64N(int64(max(time.Millisecond, s.backend.MinTTL)))))
-	if err == nil && g.State == guard.Granted {
+	if err == nil && g.State == driver.Granted {
 		census.leave(c)
 	}
-	c.Repeated = err != nil || g.State != guard.Granted
-	_, _ = p.tryRelease(c, guard.After{})
+	c.Repeated = err != nil || g.State != driver.Granted
+	_, _ = p.tryRelease(c, driver.After{})
 }

@@ -5,7 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
 func recordChecks() []check {
@@ -29,7 +29,7 @@ func keepsRecords(s *subject) {
 	for key, record := range records {
 		c := s.claim(key)
 		s.here.mustAcquire(c)
-		s.here.mustRelease(c, guard.After{Keep: long, Done: true, Record: record})
+		s.here.mustRelease(c, driver.After{Keep: long, Done: true, Record: record})
 	}
 	for key, record := range records {
 		g := s.there.requireDone(s.claim(key), long)
@@ -41,12 +41,12 @@ func recordStays(s *subject) {
 	first, other := s.claim("key"), s.claim("other")
 	s.here.mustAcquire(first)
 	s.here.mustAcquire(other)
-	s.here.mustRelease(other, guard.After{Keep: long, Done: true, Record: []byte("other's")})
-	s.here.mustRelease(first, guard.After{Keep: s.short(), Done: true, Record: []byte("first")})
+	s.here.mustRelease(other, driver.After{Keep: long, Done: true, Record: []byte("other's")})
+	s.here.mustRelease(first, driver.After{Keep: s.short(), Done: true, Record: []byte("first")})
 	second := s.claim("key")
-	s.eventually(func() bool { return s.there.acquire(second).State == guard.Granted }, "the window of the marker passes")
+	s.eventually(func() bool { return s.there.acquire(second).State == driver.Granted }, "the window of the marker passes")
 	require.Empty(s, s.here.requireBusy(s.claim("key"), second.TTL).Record, "Record must be empty if the key is busy")
-	s.there.mustRelease(second, guard.After{Keep: long, Done: true})
+	s.there.mustRelease(second, driver.After{Keep: long, Done: true})
 	require.Empty(s, s.here.requireDone(s.claim("key"), long).Record, "Record must be empty if the run left none")
 	require.Equal(s, "other's", string(s.here.requireDone(s.claim("other"), long).Record))
 }
@@ -55,7 +55,7 @@ func copiesRecords(s *subject) {
 	c := s.claim("key")
 	s.here.mustAcquire(c)
 	record := []byte("record")
-	s.here.mustRelease(c, guard.After{Keep: long, Done: true, Record: record})
+	s.here.mustRelease(c, driver.After{Keep: long, Done: true, Record: record})
 	record[0] = 'X'
 	answer := s.here.requireDone(s.claim("key"), long)
 	require.Equal(s, "record", string(answer.Record), "the record after the caller has changed its slice")

@@ -7,13 +7,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
 // A tenure is one lease of a worker, from the grant until the lease is released or has expired.
 // Fields that only the worker's goroutine uses are not guarded.
 type tenure struct {
-	claim guard.Claim
+	claim driver.Claim
 	fence uint64    // 0 until it is granted
 	gone  time.Time // when it has certainly ended
 
@@ -53,7 +53,7 @@ func (r *referee) highest(key string) uint64 {
 // granted notes that the claim of t was granted, and returns the tenure. That is a new one if an
 // earlier tenure of the claim had ended when the claim was repeated. known was the highest fence,
 // issued or reserved, when the request was sent.
-func (r *referee) granted(t *tenure, g guard.Grant, known uint64, sent time.Time) *tenure {
+func (r *referee) granted(t *tenure, g driver.Answer, known uint64, sent time.Time) *tenure {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.answers++

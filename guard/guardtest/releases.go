@@ -3,7 +3,7 @@ package guardtest
 import (
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
 func releaseChecks() []check {
@@ -21,23 +21,23 @@ func releaseFrees(s *subject) {
 	for range 10 {
 		c := s.claim("key")
 		s.here.mustAcquire(c)
-		s.here.mustRelease(c, guard.After{})
+		s.here.mustRelease(c, driver.After{})
 		c = s.claim("key")
 		s.there.mustAcquire(c)
-		s.there.mustRelease(c, guard.After{Done: true, Record: []byte("not kept")})
+		s.there.mustRelease(c, driver.After{Done: true, Record: []byte("not kept")})
 	}
 }
 
 func secondRelease(s *subject) {
 	c := s.claim("key")
 	s.here.mustAcquire(c)
-	s.here.mustRelease(c, guard.After{})
-	require.False(s, s.here.release(c, guard.After{}))
-	require.False(s, s.here.release(c, guard.After{Keep: long}))
+	s.here.mustRelease(c, driver.After{})
+	require.False(s, s.here.release(c, driver.After{}))
+	require.False(s, s.here.release(c, driver.After{Keep: long}))
 	next := s.claim("key")
 	s.there.mustAcquire(next)
-	require.False(s, s.here.release(c, guard.After{}))
-	require.False(s, s.here.release(c, guard.After{Keep: 2 * long, Done: true}))
+	require.False(s, s.here.release(c, driver.After{}))
+	require.False(s, s.here.release(c, driver.After{Keep: 2 * long, Done: true}))
 	s.here.requireBusy(c, next.TTL)
 	require.True(s, s.there.renew(next), "the next holder must still hold the key")
 }
@@ -48,8 +48,8 @@ func refusesRelease(s *subject) {
 	unrelated := s.claim("key")
 	sameOwner := s.claim("key") // has the holder's owner, but was never granted
 	sameOwner.Owner = c.Owner
-	afters := []guard.After{{}, {Keep: 2 * long}, {Keep: 2 * long, Done: true, Record: []byte("forged")}}
-	for _, other := range []guard.Claim{unrelated, sameOwner} {
+	afters := []driver.After{{}, {Keep: 2 * long}, {Keep: 2 * long, Done: true, Record: []byte("forged")}}
+	for _, other := range []driver.Claim{unrelated, sameOwner} {
 		for _, after := range afters {
 			require.False(s, s.there.release(other, after))
 			s.there.requireBusy(s.claim("key"), c.TTL)
@@ -69,6 +69,6 @@ func refusesOwner(s *subject) {
 	again := s.claim("key")
 	again.Owner = "owner"
 	s.there.requireBusy(again, c.TTL)
-	s.here.mustRelease(c, guard.After{})
+	s.here.mustRelease(c, driver.After{})
 	s.there.mustAcquire(again)
 }

@@ -5,7 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
 func renewChecks() []check {
@@ -31,14 +31,14 @@ func renewStartsTTL(s *subject) {
 }
 
 func renewedOutlives(s *subject) {
-	c := s.outlivesItsTTL(func() guard.Claim { return s.claim("key") }, long)
+	c := s.outlivesItsTTL(func() driver.Claim { return s.claim("key") }, long)
 	s.there.requireBusy(s.claim("key"), c.TTL)
 	require.True(s, s.here.renew(c))
 }
 
 // outlivesItsTTL makes a claim that has a short TTL, renews it for a longer one, and returns when
 // the short one has passed.
-func (s *subject) outlivesItsTTL(claim func() guard.Claim, renewed time.Duration) guard.Claim {
+func (s *subject) outlivesItsTTL(claim func() driver.Claim, renewed time.Duration) driver.Claim {
 	s.Helper()
 	for first := s.short(); ; first *= 2 {
 		c := claim()
@@ -63,7 +63,7 @@ func refusesRenewal(s *subject) {
 	unrelated := s.claim("key")
 	sameOwner := s.claim("key") // has the holder's owner, but was never granted
 	sameOwner.Owner = c.Owner
-	for _, other := range []guard.Claim{unrelated, sameOwner} {
+	for _, other := range []driver.Claim{unrelated, sameOwner} {
 		other.TTL, other.Fence = 2*long, fence+ahead
 		require.False(s, s.there.renew(other))
 		s.there.requireBusy(s.claim("key"), c.TTL)
@@ -77,7 +77,7 @@ func refusesRenewal(s *subject) {
 func renewalAfterRelease(s *subject) {
 	c := s.claim("key")
 	s.here.mustAcquire(c)
-	s.here.mustRelease(c, guard.After{})
+	s.here.mustRelease(c, driver.After{})
 	require.False(s, s.here.renew(c))
 	s.there.mustAcquire(s.claim("key"))
 	require.False(s, s.here.renew(c))
@@ -88,7 +88,7 @@ func renewalAfterFlush(s *subject) {
 	s.here.mustAcquire(c)
 	s.backend.Flush(s)
 	require.False(s, s.here.renew(c))
-	require.False(s, s.here.release(c, guard.After{Keep: long}))
+	require.False(s, s.here.release(c, driver.After{Keep: long}))
 	s.there.mustAcquire(s.claim("key"))
 }
 
@@ -96,9 +96,9 @@ func renewalAfterMarker(s *subject) {
 	kept, done := s.claim("kept"), s.claim("done")
 	s.here.mustAcquire(kept)
 	s.here.mustAcquire(done)
-	s.here.mustRelease(kept, guard.After{Keep: long})
-	s.here.mustRelease(done, guard.After{Keep: long, Done: true, Record: []byte("record")})
-	for _, c := range []guard.Claim{kept, done} {
+	s.here.mustRelease(kept, driver.After{Keep: long})
+	s.here.mustRelease(done, driver.After{Keep: long, Done: true, Record: []byte("record")})
+	for _, c := range []driver.Claim{kept, done} {
 		c.TTL = 2 * long
 		require.False(s, s.here.renew(c))
 	}

@@ -21,11 +21,11 @@ var ErrUnscripted = errors.New("guardtest: not scripted")
 // but the fields must not change while it is in use.
 //
 //	store := &guardtest.Scripted{
-//		OnAcquire: func(_ context.Context, n int, _ guard.Claim) (guard.Grant, error) {
+//		OnAcquire: func(_ context.Context, n int, _ driver.Claim) (driver.Answer, error) {
 //			if n == 1 {
 //				return guardtest.Busy(time.Second, "web-2")
 //			}
-//			return guard.Grant{}, guardtest.ErrUnscripted
+//			return driver.Answer{}, guardtest.ErrUnscripted
 //		},
 //	}
 //
@@ -38,9 +38,9 @@ type Scripted struct {
 	// OnAcquire, OnRenew and OnRelease, if set, answer the n-th call of their kind, where n starts
 	// at 1. An error from Fail gets the operation and the key of the call. They may block until
 	// ctx ends, as Hang does.
-	OnAcquire func(ctx context.Context, n int, c guard.Claim) (guard.Grant, error)
-	OnRenew   func(ctx context.Context, n int, c guard.Claim) (held bool, err error)
-	OnRelease func(ctx context.Context, n int, c guard.Claim, after guard.After) (held bool, err error)
+	OnAcquire func(ctx context.Context, n int, c driver.Claim) (driver.Answer, error)
+	OnRenew   func(ctx context.Context, n int, c driver.Claim) (held bool, err error)
+	OnRelease func(ctx context.Context, n int, c driver.Claim, after driver.After) (held bool, err error)
 	// Inner answers the calls that are not scripted. Set it to a memory.Locker for leases that
 	// exclude one another.
 	Inner guard.Locker
@@ -65,15 +65,15 @@ type Call struct {
 	Op driver.Op
 	// N is the number of the call among those with the same Op, counted from 1.
 	N     int
-	Claim guard.Claim
-	After guard.After // of a release
+	Claim driver.Claim
+	After driver.After // of a release
 	// Start is when the call began, and Took how long it took.
 	Start time.Time
 	Took  time.Duration
 	// Answered means that the call has returned. The following fields are zero until then.
 	Answered bool
-	Grant    guard.Grant // of an acquire
-	Held     bool        // of a renewal or release
+	Grant    driver.Answer // of an acquire
+	Held     bool          // of a renewal or release
 	Err      error
 }
 
@@ -85,8 +85,8 @@ func (s *Scripted) Calls() []Call {
 }
 
 // TryAcquire implements guard.Locker.
-func (s *Scripted) TryAcquire(ctx context.Context, c guard.Claim) (guard.Grant, error) {
-	index, call := s.begin(driver.OpAcquire, c, guard.After{})
+func (s *Scripted) TryAcquire(ctx context.Context, c driver.Claim) (driver.Answer, error) {
+	index, call := s.begin(driver.OpAcquire, c, driver.After{})
 	err := ErrUnscripted
 	if s.OnAcquire != nil {
 		call.Grant, err = s.OnAcquire(ctx, call.N, c)
@@ -98,8 +98,8 @@ func (s *Scripted) TryAcquire(ctx context.Context, c guard.Claim) (guard.Grant, 
 }
 
 // Renew implements guard.Locker.
-func (s *Scripted) Renew(ctx context.Context, c guard.Claim) (bool, error) {
-	index, call := s.begin(driver.OpRenew, c, guard.After{})
+func (s *Scripted) Renew(ctx context.Context, c driver.Claim) (bool, error) {
+	index, call := s.begin(driver.OpRenew, c, driver.After{})
 	err := ErrUnscripted
 	if s.OnRenew != nil {
 		call.Held, err = s.OnRenew(ctx, call.N, c)
@@ -114,7 +114,7 @@ func (s *Scripted) Renew(ctx context.Context, c guard.Claim) (bool, error) {
 }
 
 // Release implements guard.Locker.
-func (s *Scripted) Release(ctx context.Context, c guard.Claim, after guard.After) (bool, error) {
+func (s *Scripted) Release(ctx context.Context, c driver.Claim, after driver.After) (bool, error) {
 	index, call := s.begin(driver.OpRelease, c, after)
 	err := ErrUnscripted
 	if s.OnRelease != nil {
@@ -130,7 +130,7 @@ func (s *Scripted) Release(ctx context.Context, c guard.Claim, after guard.After
 }
 
 // acquireUnscripted grants the claim, with the same fence if the claim is repeated.
-func (s *Scripted) acquireUnscripted(ctx context.Context, c guard.Claim) (guard.Grant, error) {
+func (s *Scripted) acquireUnscripted(ctx context.Context, c driver.Claim) (driver.Answer, error) {
 	if s.Inner != nil {
 		return s.Inner.TryAcquire(ctx, c)
 	}
@@ -146,11 +146,11 @@ func (s *Scripted) acquireUnscripted(ctx context.Context, c guard.Claim) (guard.
 		}
 		s.last[c.Key] = g
 	}
-	return guard.Grant{State: guard.Granted, Fence: g.fence, Reserved: reserved}, nil
+	return driver.Answer{State: driver.Granted, Fence: g.fence, Reserved: reserved}, nil
 }
 
 // begin records a call that has begun, and returns its index in the record.
-func (s *Scripted) begin(op driver.Op, c guard.Claim, after guard.After) (index int, call Call) {
+func (s *Scripted) begin(op driver.Op, c driver.Claim, after driver.After) (index int, call Call) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.asked == nil {

@@ -20,21 +20,21 @@ func TestScripted_grantsEverythingByDefault(t *testing.T) {
 	var s guardtest.Scripted
 	var last uint64
 	for _, id := range []string{"a", "b", "c"} {
-		c := guard.Claim{Key: "key", ID: id, Reserve: 2}
+		c := driver.Claim{Key: "key", ID: id, Reserve: 2}
 		g, err := s.TryAcquire(t.Context(), c)
 		require.NoError(t, err)
-		require.Equal(t, guard.Granted, g.State)
+		require.Equal(t, driver.Granted, g.State)
 		require.Greater(t, g.Fence, last)
 		again, err := s.TryAcquire(t.Context(), c)
 		require.NoError(t, err)
-		require.Equal(t, guard.Grant{State: guard.Granted, Fence: g.Fence}, again, "a repeated claim")
+		require.Equal(t, driver.Answer{State: driver.Granted, Fence: g.Fence}, again, "a repeated claim")
 		require.Equal(t, 2, g.Reserved)
 		last = g.Fence + 2
 
 		held, err := s.Renew(t.Context(), c)
 		require.NoError(t, err)
 		require.True(t, held)
-		held, err = s.Release(t.Context(), c, guard.After{})
+		held, err = s.Release(t.Context(), c, driver.After{})
 		require.NoError(t, err)
 		require.True(t, held)
 	}
@@ -43,25 +43,25 @@ func TestScripted_grantsEverythingByDefault(t *testing.T) {
 func TestScripted_asksInnerWhatIsNotScripted(t *testing.T) {
 	s := &guardtest.Scripted{
 		Inner: memory.New(),
-		OnRelease: func(_ context.Context, n int, _ guard.Claim, _ guard.After) (bool, error) {
+		OnRelease: func(_ context.Context, n int, _ driver.Claim, _ driver.After) (bool, error) {
 			if n == 1 {
 				return false, guardtest.Fail(driver.KindConnection)
 			}
 			return false, guardtest.ErrUnscripted
 		},
 	}
-	c := guard.Claim{Key: "key", ID: "a", TTL: time.Minute, Label: "first"}
+	c := driver.Claim{Key: "key", ID: "a", TTL: time.Minute, Label: "first"}
 	_, err := s.TryAcquire(t.Context(), c)
 	require.NoError(t, err)
-	held, err := s.Renew(t.Context(), guard.Claim{Key: "key", ID: "b", TTL: time.Minute})
+	held, err := s.Renew(t.Context(), driver.Claim{Key: "key", ID: "b", TTL: time.Minute})
 	require.NoError(t, err)
 	require.False(t, held)
-	_, err = s.Release(t.Context(), c, guard.After{})
+	_, err = s.Release(t.Context(), c, driver.After{})
 	require.ErrorIs(t, err, guard.ErrStore)
-	g, err := s.TryAcquire(t.Context(), guard.Claim{Key: "key", ID: "b", TTL: time.Minute})
+	g, err := s.TryAcquire(t.Context(), driver.Claim{Key: "key", ID: "b", TTL: time.Minute})
 	require.NoError(t, err)
 	require.Equal(t, "first", g.Label)
-	held, err = s.Release(t.Context(), c, guard.After{})
+	held, err = s.Release(t.Context(), c, driver.After{})
 	require.NoError(t, err)
 	require.True(t, held)
 }
@@ -70,26 +70,26 @@ func TestScripted_answersAsScriptedAndRecordsTheCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		failure := guardtest.Fail(driver.KindOOM)
 		s := &guardtest.Scripted{
-			OnAcquire: func(ctx context.Context, n int, _ guard.Claim) (guard.Grant, error) {
+			OnAcquire: func(ctx context.Context, n int, _ driver.Claim) (driver.Answer, error) {
 				switch n {
 				case 1:
 					return guardtest.Busy(time.Second, "web-2")
 				case 2:
 					return guardtest.Done([]byte("record"))
 				}
-				return guard.Grant{}, guardtest.Hang(ctx)
+				return driver.Answer{}, guardtest.Hang(ctx)
 			},
-			OnRenew: func(context.Context, int, guard.Claim) (bool, error) { return false, failure },
-			OnRelease: func(context.Context, int, guard.Claim, guard.After) (bool, error) {
+			OnRenew: func(context.Context, int, driver.Claim) (bool, error) { return false, failure },
+			OnRelease: func(context.Context, int, driver.Claim, driver.After) (bool, error) {
 				return false, errors.ErrUnsupported
 			},
 		}
-		c := guard.Claim{Key: "key", ID: "a", TTL: time.Minute}
+		c := driver.Claim{Key: "key", ID: "a", TTL: time.Minute}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		busy, err := s.TryAcquire(ctx, c)
 		require.NoError(t, err)
-		require.Equal(t, guard.Grant{State: guard.Busy, Left: time.Second, Label: "web-2"}, busy)
+		require.Equal(t, driver.Answer{State: driver.Busy, Left: time.Second, Label: "web-2"}, busy)
 		done, err := s.TryAcquire(ctx, c)
 		require.NoError(t, err)
 		require.Equal(t, "record", string(done.Record))
@@ -98,7 +98,7 @@ func TestScripted_answersAsScriptedAndRecordsTheCalls(t *testing.T) {
 		_, failed := s.Renew(ctx, c)
 		require.ErrorContains(t, failed, `scripted: renew "key": oom`)
 		require.NotContains(t, failure.Error(), "renew", "the script's own error must not change")
-		after := guard.After{Keep: time.Hour, Done: true}
+		after := driver.After{Keep: time.Hour, Done: true}
 		_, other := s.Release(ctx, c, after)
 		require.Equal(t, errors.ErrUnsupported, other)
 
@@ -115,13 +115,13 @@ func TestScripted_answersAsScriptedAndRecordsTheCalls(t *testing.T) {
 
 func TestScripted_recordsACallThatIsUnderWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &guardtest.Scripted{OnRenew: func(ctx context.Context, _ int, _ guard.Claim) (bool, error) {
+		s := &guardtest.Scripted{OnRenew: func(ctx context.Context, _ int, _ driver.Claim) (bool, error) {
 			return false, guardtest.Hang(ctx)
 		}}
 		ctx, cancel := context.WithCancel(t.Context())
 		var renewals sync.WaitGroup
 		for range 3 {
-			renewals.Go(func() { _, _ = s.Renew(ctx, guard.Claim{Key: "key"}) })
+			renewals.Go(func() { _, _ = s.Renew(ctx, driver.Claim{Key: "key"}) })
 		}
 		synctest.Wait()
 		for i, c := range s.Calls() {

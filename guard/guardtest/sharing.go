@@ -6,7 +6,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
@@ -39,9 +38,9 @@ func sharingChecks() []check {
 }
 
 // shared returns a claim of the key for one of several holders.
-func (s *subject) shared(key string, among int) guard.Claim {
+func (s *subject) shared(key string, among int) driver.Claim {
 	c := s.claim(key)
-	c.Among = among
+	c.MaxHolders = among
 	c.TTL = s.longShared()
 	return c
 }
@@ -55,16 +54,16 @@ func (s *subject) longShared() time.Duration {
 }
 
 // waiting returns c as a claim that waits.
-func waiting(c guard.Claim) guard.Claim {
+func waiting(c driver.Claim) driver.Claim {
 	c.Waits = true
 	return c
 }
 
 // fill makes as many claims hold the key as may, or three if any number may.
-func (s *subject) fill(key string, among int) (holders []guard.Claim) {
+func (s *subject) fill(key string, among int) (holders []driver.Claim) {
 	s.Helper()
 	n := among
-	if among == driver.Any {
+	if among == driver.Unlimited {
 		n = 3
 	}
 	for i := range n {
@@ -87,37 +86,37 @@ func countsHolders(s *subject, among int) {
 	k := key("counted", among)
 	holders := s.fill(k, among)
 	more := s.shared(k, among)
-	if among == driver.Any {
+	if among == driver.Unlimited {
 		s.here.mustAcquire(more)
 		return
 	}
 	g := s.there.requireBusy(more, long)
 	require.NotEmpty(s, g.Label)
-	s.here.mustRelease(holders[1], guard.After{})
+	s.here.mustRelease(holders[1], driver.After{})
 	s.there.mustAcquire(s.shared(k, among))
 	s.there.requireBusy(s.shared(k, among), long)
 	for i, c := range holders {
 		require.Equal(s, i != 1, s.here.renew(c))
-		require.Equal(s, i != 1, s.here.release(c, guard.After{}))
+		require.Equal(s, i != 1, s.here.release(c, driver.After{}))
 	}
 }
 
 func smallestCounts(s *subject, among int) {
-	if among == driver.Any {
+	if among == driver.Unlimited {
 		return
 	}
-	if driver.Describe(s.here.locker).Shares(driver.Any) != nil {
+	if driver.Describe(s.here.locker).Shares(driver.Unlimited) != nil {
 		return
 	}
 	k := key("smallest", among)
 	limited := s.shared(k, among)
 	s.here.mustAcquire(limited)
 	for range among - 1 {
-		s.there.mustAcquire(s.shared(k, driver.Any))
+		s.there.mustAcquire(s.shared(k, driver.Unlimited))
 	}
-	s.there.requireBusy(s.shared(k, driver.Any), long)
-	s.here.mustRelease(limited, guard.After{})
-	s.there.mustAcquire(s.shared(k, driver.Any))
+	s.there.requireBusy(s.shared(k, driver.Unlimited), long)
+	s.here.mustRelease(limited, driver.After{})
+	s.there.mustAcquire(s.shared(k, driver.Unlimited))
 	s.here.requireBusy(s.shared(k, among), long)
 }
 
@@ -126,13 +125,13 @@ func aloneExcludes(s *subject, among int) {
 	readers := s.fill(k, among)
 	for i, c := range readers {
 		s.there.requireBusy(s.claim(k), long)
-		s.processOf(i).mustRelease(c, guard.After{})
+		s.processOf(i).mustRelease(c, driver.After{})
 	}
 	alone := s.claim(k)
 	s.here.mustAcquire(alone)
 	s.there.requireBusy(s.shared(k, among), long)
 	require.True(s, s.here.renew(alone))
-	s.here.mustRelease(alone, guard.After{})
+	s.here.mustRelease(alone, driver.After{})
 	s.there.mustAcquire(s.shared(k, among))
 	s.here.requireBusy(s.claim(k), long)
 }
@@ -147,7 +146,7 @@ func sharedRepeatCountsOnce(s *subject, among int) {
 		require.True(s, again.Held)
 		require.Equal(s, []uint64{first.Fence, uint64(first.Seat)}, []uint64{again.Fence, uint64(again.Seat)})
 	}
-	s.here.mustRelease(c, guard.After{})
+	s.here.mustRelease(c, driver.After{})
 	require.False(s, s.there.renew(c))
 	s.there.mustAcquire(s.claim(k))
 }
@@ -158,13 +157,13 @@ func hasSeat(s *subject, among int) {
 		require.Zero(s, s.here.mustAcquire(s.shared(k, among)).Seat)
 		return
 	}
-	claims := make([]guard.Claim, among)
+	claims := make([]driver.Claim, among)
 	for i := range claims {
 		claims[i] = s.shared(k, among)
 		require.Equal(s, i+1, s.processOf(i).mustAcquire(claims[i]).Seat)
 	}
 	for i := len(claims) - 1; i >= 0; i-- {
-		s.here.mustRelease(claims[i], guard.After{})
+		s.here.mustRelease(claims[i], driver.After{})
 		claims[i] = s.shared(k, among)
 		require.Equal(s, i+1, s.there.mustAcquire(claims[i]).Seat, "the seat that is free")
 	}
@@ -179,7 +178,7 @@ func sharedExpires(s *subject, among int) {
 	s.here.mustAcquire(stays)
 	s.outlive(c.TTL)
 	require.False(s, s.here.renew(c), "a claim that has expired")
-	require.False(s, s.here.release(c, guard.After{}))
+	require.False(s, s.here.release(c, driver.After{}))
 	s.there.requireBusy(s.claim(k), long)
 	s.there.mustAcquire(s.shared(k, among))
 	require.True(s, s.here.renew(stays))
@@ -187,10 +186,10 @@ func sharedExpires(s *subject, among int) {
 
 func sharedIsRenewed(s *subject, among int) {
 	k := key("renewed", among)
-	c := s.outlivesItsTTL(func() guard.Claim { return s.shared(k, among) }, s.longShared())
+	c := s.outlivesItsTTL(func() driver.Claim { return s.shared(k, among) }, s.longShared())
 	s.there.requireBusy(s.claim(k), long)
 	require.True(s, s.here.renew(c))
-	s.here.mustRelease(c, guard.After{})
+	s.here.mustRelease(c, driver.After{})
 	s.there.mustAcquire(s.claim(k))
 }
 
@@ -200,25 +199,25 @@ func minHoldIsHolder(s *subject, among int) {
 	s.here.mustAcquire(c)
 	keep := 4 * s.short()
 	begin := time.Now()
-	s.here.mustRelease(c, guard.After{Keep: keep})
-	require.True(s, s.here.release(c, guard.After{}), "a release that is repeated")
+	s.here.mustRelease(c, driver.After{Keep: keep})
+	require.True(s, s.here.release(c, driver.After{}), "a release that is repeated")
 	require.False(s, s.here.renew(c))
 	if among == 2 {
 		s.there.mustAcquire(s.shared(k, among))
 		g := s.there.acquire(s.shared(k, among))
 		if time.Since(begin) < keep {
-			require.Equal(s, guard.Busy, g.State)
+			require.Equal(s, driver.Busy, g.State)
 		}
 		return
 	}
-	s.there.awaitGrant(s.claim(k), guard.Busy, begin.Add(keep))
+	s.there.awaitGrant(s.claim(k), driver.Busy, begin.Add(keep))
 }
 
 func sharedFindsDone(s *subject, among int) {
 	k := key("done", among)
 	c := s.claim(k)
 	s.here.mustAcquire(c)
-	s.here.mustRelease(c, guard.After{Keep: long, Done: true, Record: []byte("record")})
+	s.here.mustRelease(c, driver.After{Keep: long, Done: true, Record: []byte("record")})
 	g := s.there.requireDone(s.shared(k, among), long)
 	require.Equal(s, "record", string(g.Record))
 	require.Equal(s, c.Label, g.Label)
@@ -227,13 +226,13 @@ func sharedFindsDone(s *subject, among int) {
 func sharedFencesGrow(s *subject, among int) {
 	k := key("fences", among)
 	last := uint64(0)
-	grow := func(g guard.Grant) {
+	grow := func(g driver.Answer) {
 		s.Helper()
 		require.Greater(s, g.Fence, last)
 		last = g.Fence
 	}
 	for range 3 {
-		var readers []guard.Claim
+		var readers []driver.Claim
 		for range 2 {
 			c := s.shared(k, among)
 			c.Reserve = 4
@@ -245,11 +244,11 @@ func sharedFencesGrow(s *subject, among int) {
 			readers = append(readers, c)
 		}
 		for _, c := range readers {
-			s.there.mustRelease(c, guard.After{})
+			s.there.mustRelease(c, driver.After{})
 		}
 		writer := s.claim(k)
 		grow(s.there.mustAcquire(writer))
-		s.here.mustRelease(writer, guard.After{})
+		s.here.mustRelease(writer, driver.After{})
 	}
 }
 
@@ -265,11 +264,11 @@ func wantedKeepsOut(s *subject, among int) {
 		require.True(s, s.here.renew(reader), "the holder of the key is not affected")
 	}
 	require.False(s, s.here.requireBusy(waiting(s.claim(k)), long).Wanted, "one claim is wanted at a time")
-	s.here.mustRelease(reader, guard.After{})
+	s.here.mustRelease(reader, driver.After{})
 	s.here.requireBusy(s.shared(k, among), driver.WantedFor(long))
 	s.there.mustAcquire(writer)
 	s.here.requireBusy(s.shared(k, among), long)
-	s.there.mustRelease(writer, guard.After{})
+	s.there.mustRelease(writer, driver.After{})
 	s.here.mustAcquire(s.shared(k, among))
 }
 
@@ -280,45 +279,45 @@ func wantedEnds(s *subject, among int) {
 	leaves := waiting(s.claim(k))
 	s.there.requireBusy(leaves, long)
 	leaves.Repeated = true
-	require.False(s, s.there.release(leaves, guard.After{}), "a release of a claim that is wanted returns false")
+	require.False(s, s.there.release(leaves, driver.After{}), "a release of a claim that is wanted returns false")
 	reader := s.shared(k, among)
 	s.here.mustAcquire(reader)
-	s.here.mustRelease(reader, guard.After{})
+	s.here.mustRelease(reader, driver.After{})
 
 	dies := waiting(s.claim(k))
 	dies.TTL = s.short()
 	begin := time.Now()
 	s.there.requireBusy(dies, long)
-	s.here.awaitGrant(s.shared(k, among), guard.Busy, begin.Add(driver.WantedFor(dies.TTL)))
+	s.here.awaitGrant(s.shared(k, among), driver.Busy, begin.Add(driver.WantedFor(dies.TTL)))
 	require.Less(s, time.Since(begin), patience)
 }
 
 func sharesInOrder(s *subject, among int) {
 	k := key("queue", among)
-	claim := func(among int) guard.Claim {
+	claim := func(among int) driver.Claim {
 		c := waiting(s.shared(k, among))
 		c.Queue = driver.Queued
 		return c
 	}
 	holder := claim(1)
 	s.here.mustAcquire(holder)
-	line := []guard.Claim{claim(among), claim(among), claim(1), claim(among)}
+	line := []driver.Claim{claim(among), claim(among), claim(1), claim(among)}
 	for i, c := range line {
 		s.processOf(i).requireQueued(c, i)
 		line[i].Repeated = true
 	}
-	s.here.mustRelease(holder, guard.After{})
+	s.here.mustRelease(holder, driver.After{})
 	s.processOf(1).requireOtherNotified(line[1])
 	s.processOf(0).mustAcquire(line[0])
 	s.processOf(1).mustAcquire(line[1])
 	s.processOf(2).requireBusy(line[2], long)
 	s.processOf(3).requireBusy(line[3], long)
-	s.processOf(0).mustRelease(line[0], guard.After{})
+	s.processOf(0).mustRelease(line[0], driver.After{})
 	s.processOf(3).requireBusy(line[3], long)
-	s.processOf(1).mustRelease(line[1], guard.After{})
+	s.processOf(1).mustRelease(line[1], driver.After{})
 	s.processOf(3).requireBusy(line[3], long)
 	s.processOf(2).mustAcquire(line[2])
 	s.processOf(3).requireBusy(line[3], long)
-	s.processOf(2).mustRelease(line[2], guard.After{})
+	s.processOf(2).mustRelease(line[2], driver.After{})
 	s.processOf(3).mustAcquire(line[3])
 }

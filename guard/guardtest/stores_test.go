@@ -21,8 +21,8 @@ type server struct {
 
 	mu     sync.Mutex
 	data   *memory.Locker
-	thawed chan struct{}                 // nil if the server is not frozen
-	late   func(guard.Claim) guard.Claim // changes the claims of calls that arrive late
+	thawed chan struct{}                   // nil if the server is not frozen
+	late   func(driver.Claim) driver.Claim // changes the claims of calls that arrive late
 }
 
 // A wrap returns a Locker around another one.
@@ -66,7 +66,7 @@ func serverBackend(s *server, w wrap) guardtest.Backend {
 }
 
 // ask calls f on the store, at once or after the thaw.
-func ask[T any](ctx context.Context, s *server, op driver.Op, c guard.Claim, f func(context.Context, guard.Claim, *memory.Locker) (T, error)) (T, error) {
+func ask[T any](ctx context.Context, s *server, op driver.Op, c driver.Claim, f func(context.Context, driver.Claim, *memory.Locker) (T, error)) (T, error) {
 	s.mu.Lock()
 	data, thawed := s.data, s.thawed
 	s.mu.Unlock()
@@ -99,25 +99,25 @@ func ask[T any](ctx context.Context, s *server, op driver.Op, c guard.Claim, f f
 	}
 }
 
-func (s *server) TryAcquire(ctx context.Context, c guard.Claim) (guard.Grant, error) {
-	return ask(ctx, s, driver.OpAcquire, c, func(ctx context.Context, c guard.Claim, l *memory.Locker) (guard.Grant, error) {
+func (s *server) TryAcquire(ctx context.Context, c driver.Claim) (driver.Answer, error) {
+	return ask(ctx, s, driver.OpAcquire, c, func(ctx context.Context, c driver.Claim, l *memory.Locker) (driver.Answer, error) {
 		return l.TryAcquire(ctx, c)
 	})
 }
 
-func (s *server) Renew(ctx context.Context, c guard.Claim) (bool, error) {
-	return ask(ctx, s, driver.OpRenew, c, func(ctx context.Context, c guard.Claim, l *memory.Locker) (bool, error) {
+func (s *server) Renew(ctx context.Context, c driver.Claim) (bool, error) {
+	return ask(ctx, s, driver.OpRenew, c, func(ctx context.Context, c driver.Claim, l *memory.Locker) (bool, error) {
 		return l.Renew(ctx, c)
 	})
 }
 
-func (s *server) Release(ctx context.Context, c guard.Claim, after guard.After) (bool, error) {
-	return ask(ctx, s, driver.OpRelease, c, func(ctx context.Context, c guard.Claim, l *memory.Locker) (bool, error) {
+func (s *server) Release(ctx context.Context, c driver.Claim, after driver.After) (bool, error) {
+	return ask(ctx, s, driver.OpRelease, c, func(ctx context.Context, c driver.Claim, l *memory.Locker) (bool, error) {
 		return l.Release(ctx, c, after)
 	})
 }
 
-func (s *server) RenewBatch(ctx context.Context, claims []guard.Claim, report func(int, bool, error)) {
+func (s *server) RenewBatch(ctx context.Context, claims []driver.Claim, report func(int, bool, error)) {
 	for i, c := range claims {
 		held, err := s.Renew(ctx, c)
 		report(i, held, err)

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
 const (
@@ -48,9 +49,9 @@ func newSubject(t testing.TB, backend Backend) *subject {
 }
 
 // claim returns a claim of the key with an ID and an owner of its own.
-func (s *subject) claim(key string) guard.Claim {
+func (s *subject) claim(key string) driver.Claim {
 	id := rand.Text()
-	return guard.Claim{Key: key, ID: id, Owner: id, TTL: long, Label: "claimed by " + id}
+	return driver.Claim{Key: key, ID: id, Owner: id, TTL: long, Label: "claimed by " + id}
 }
 
 // short returns a TTL that passes while a check waits.
@@ -84,7 +85,7 @@ func (p process) context() (context.Context, context.CancelFunc) {
 
 // acquire makes the claim. It repeats a contested claim: a claim that was released or refused
 // before may not have left all nodes of a quorum.
-func (p process) acquire(c guard.Claim) guard.Grant {
+func (p process) acquire(c driver.Claim) driver.Answer {
 	p.t.Helper()
 	ctx, cancel := p.context()
 	defer cancel()
@@ -99,7 +100,7 @@ func (p process) acquire(c guard.Claim) guard.Grant {
 	}
 }
 
-func (p process) renew(c guard.Claim) (held bool) {
+func (p process) renew(c driver.Claim) (held bool) {
 	p.t.Helper()
 	ctx, cancel := p.context()
 	defer cancel()
@@ -109,7 +110,7 @@ func (p process) renew(c guard.Claim) (held bool) {
 	return held
 }
 
-func (p process) release(c guard.Claim, after guard.After) (held bool) {
+func (p process) release(c driver.Claim, after driver.After) (held bool) {
 	p.t.Helper()
 	ctx, cancel := p.context()
 	defer cancel()
@@ -120,41 +121,41 @@ func (p process) release(c guard.Claim, after guard.After) (held bool) {
 }
 
 // mustAcquire acquires a key that must be free or held by this claim.
-func (p process) mustAcquire(c guard.Claim) guard.Grant {
+func (p process) mustAcquire(c driver.Claim) driver.Answer {
 	p.t.Helper()
 	g := p.acquire(c)
-	require.Equal(p.t, guard.Granted, g.State, "the answer to a claim of a free key")
+	require.Equal(p.t, driver.Granted, g.State, "the answer to a claim of a free key")
 	return g
 }
 
 // mustRelease releases a claim that must be held.
-func (p process) mustRelease(c guard.Claim, after guard.After) {
+func (p process) mustRelease(c driver.Claim, after driver.After) {
 	p.t.Helper()
 	require.True(p.t, p.release(c, after), "a release by the holder must return true")
 }
 
 // requireBusy makes a claim of a key that must be busy. Left must be positive, and at most
 // longest.
-func (p process) requireBusy(c guard.Claim, longest time.Duration) guard.Grant {
+func (p process) requireBusy(c driver.Claim, longest time.Duration) driver.Answer {
 	p.t.Helper()
 	g := p.acquire(c)
-	require.Equal(p.t, guard.Busy, g.State, "the answer to a claim of a busy key")
+	require.Equal(p.t, driver.Busy, g.State, "the answer to a claim of a busy key")
 	p.requireLeft(g, longest)
 	return g
 }
 
 // requireDone makes a claim of a key that must be done. Left must be positive, and at most
 // longest.
-func (p process) requireDone(c guard.Claim, longest time.Duration) guard.Grant {
+func (p process) requireDone(c driver.Claim, longest time.Duration) driver.Answer {
 	p.t.Helper()
 	g := p.acquire(c)
-	require.Equal(p.t, guard.Done, g.State, "the answer to a claim of a done key")
+	require.Equal(p.t, driver.Done, g.State, "the answer to a claim of a done key")
 	p.requireLeft(g, longest)
 	return g
 }
 
 // requireLeft checks Left, which a store may round up to a millisecond.
-func (p process) requireLeft(g guard.Grant, longest time.Duration) {
+func (p process) requireLeft(g driver.Answer, longest time.Duration) {
 	p.t.Helper()
 	require.Positive(p.t, g.Left, "Left must be positive")
 	require.LessOrEqual(p.t, g.Left, (longest + time.Millisecond - 1).Truncate(time.Millisecond), "Left is too long")
@@ -162,11 +163,11 @@ func (p process) requireLeft(g guard.Grant, longest time.Duration) {
 
 // awaitGrant repeats the claim until it is granted, which must not be before soonest. All earlier
 // answers must have the given state.
-func (p process) awaitGrant(c guard.Claim, state guard.State, soonest time.Time) guard.Grant {
+func (p process) awaitGrant(c driver.Claim, state driver.State, soonest time.Time) driver.Answer {
 	p.t.Helper()
 	for start := time.Now(); ; time.Sleep(pollStep) {
 		g := p.acquire(c)
-		if g.State == guard.Granted {
+		if g.State == driver.Granted {
 			require.False(p.t, time.Now().Add(early).Before(soonest), "the key became free too soon")
 			return g
 		}

@@ -55,7 +55,7 @@ type Backend struct {
 	Notifies bool
 	// Queues means that the Locker keeps a queue (driver.Description.Queue).
 	Queues bool
-	// Shares are numbers of claims that may hold a key at a time, see driver.Claim.Among. The
+	// Shares are numbers of claims that may hold a key at a time, see driver.Claim.MaxHolders. The
 	// Locker then has driver.Description.Shares.
 	Shares []int
 	// MaxSharedTTL is the longest TTL of a claim that shares a key, if that is bounded.

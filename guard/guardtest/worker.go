@@ -5,23 +5,23 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
 // tryAcquire is acquire for goroutines other than the test's, which must not end the test.
-func (p process) tryAcquire(c guard.Claim) (guard.Grant, error) {
+func (p process) tryAcquire(c driver.Claim) (driver.Answer, error) {
 	ctx, cancel := p.context()
 	defer cancel()
 	return p.locker.TryAcquire(ctx, c)
 }
 
-func (p process) tryRenew(c guard.Claim) (bool, error) {
+func (p process) tryRenew(c driver.Claim) (bool, error) {
 	ctx, cancel := p.context()
 	defer cancel()
 	return p.locker.Renew(ctx, c)
 }
 
-func (p process) tryRelease(c guard.Claim, after guard.After) (bool, error) {
+func (p process) tryRelease(c driver.Claim, after driver.After) (bool, error) {
 	ctx, cancel := p.context()
 	defer cancel()
 	return p.locker.Release(ctx, c, after)
@@ -83,8 +83,8 @@ func (w *worker) ask(t *tenure) {
 		w.referee.failed(err)
 		w.referee.leaving(t)
 		w.drop(t)
-		_, _ = p.tryRelease(c, guard.After{}) // it may have been granted
-	case g.State == guard.Granted:
+		_, _ = p.tryRelease(c, driver.After{}) // it may have been granted
+	case g.State == driver.Granted:
 		w.leases[c.Key] = w.referee.granted(t, g, known, sent)
 	default:
 		w.referee.refused(t, g.State.String()+" to a repeated claim")
@@ -131,9 +131,9 @@ func (w *worker) renewLease(t *tenure) {
 }
 
 func (w *worker) releaseLease(t *tenure) {
-	var after guard.After
+	var after driver.After
 	if w.chance(20) {
-		after = guard.After{Keep: time.Duration(w.random.IntN(10)) * time.Millisecond, Done: w.chance(50)}
+		after = driver.After{Keep: time.Duration(w.random.IntN(10)) * time.Millisecond, Done: w.chance(50)}
 	}
 	w.drop(t)
 	certain := w.referee.leaving(t)
@@ -159,20 +159,20 @@ func (w *worker) useLate() {
 	if !time.Now().After(t.gone) {
 		return
 	}
-	var after guard.After
+	var after driver.After
 	if w.chance(50) {
-		after = guard.After{Keep: long, Done: w.chance(50)}
+		after = driver.After{Keep: long, Done: w.chance(50)}
 	}
 	w.expectRefusal(t.claim, after, "a lease that has ended")
 }
 
 // interfere renews or releases a claim that was never made.
 func (w *worker) interfere(key string) {
-	w.expectRefusal(w.claim(key), guard.After{}, "a claim that was never made")
+	w.expectRefusal(w.claim(key), driver.After{}, "a claim that was never made")
 }
 
 // expectRefusal renews or releases a claim that is not held. The store must refuse that.
-func (w *worker) expectRefusal(c guard.Claim, after guard.After, what string) {
+func (w *worker) expectRefusal(c driver.Claim, after driver.After, what string) {
 	ask := func() (bool, error) { return w.process().tryRelease(c, after) }
 	if w.chance(50) {
 		c.TTL = long

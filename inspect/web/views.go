@@ -34,7 +34,7 @@ func (h *handler) functions() template.FuncMap {
 		"shown":    func(key string) template.HTML { return textHTML(h.shown(key)) },
 		"reason":   func(text string) template.HTML { return textHTML(h.reason(text)) },
 		"among": func(n int) string {
-			if n == driver.Any {
+			if n == driver.Unlimited {
 				return "any number"
 			}
 			return fmt.Sprint(n)

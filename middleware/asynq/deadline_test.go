@@ -15,6 +15,7 @@ import (
 	"github.com/seed-1795987d/onerun/backend/memory"
 	"github.com/seed-1795987d/onerun/backend/single"
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 	guardasynq "github.com/seed-1795987d/onerun/middleware/asynq"
 )
@@ -55,9 +56,9 @@ func deadlineTasks(t *testing.T, s *aqSite, opts ...guardasynq.Option) (tasks []
 					close(now)
 					stored, ended := hold(now)
 					<-ended
-					grant, err := single.New(s.rdb).TryAcquire(t.Context(), guard.Claim{Key: "test::" + stored, ID: rand.Text(), TTL: ttl})
+					grant, err := single.New(s.rdb).TryAcquire(t.Context(), driver.Claim{Key: "test::" + stored, ID: rand.Text(), TTL: ttl})
 					require.NoError(t, err)
-					require.Equal(t, guard.Granted, grant.State)
+					require.Equal(t, driver.Granted, grant.State)
 				} else {
 					hold(end)
 				}

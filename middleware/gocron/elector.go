@@ -86,7 +86,7 @@ func (e *Elector) hook() guard.Hook {
 			case c.Op != driver.OpAcquire:
 			case c.Err != nil:
 				e.note(c.Err)
-			case c.State == guard.Busy:
+			case c.State == driver.Busy:
 				busy(ctx, c)
 			}
 		},

@@ -38,9 +38,9 @@ type abortingStore struct {
 	abort func()
 }
 
-func (s abortingStore) TryAcquire(context.Context, guard.Claim) (guard.Grant, error) {
+func (s abortingStore) TryAcquire(context.Context, driver.Claim) (driver.Answer, error) {
 	s.abort()
-	return guard.Grant{}, nil
+	return driver.Answer{}, nil
 }
 
 // Whichever function of the user's panics or ends its goroutine, observers, hooks and Track get
@@ -62,8 +62,10 @@ func TestObserver_receivesADocumentedResultWhateverAborts(t *testing.T) {
 			}{
 				"KeyFunc": {key: key, result: guardgrpc.ResultRefused},
 				"scope":   {opt: guardgrpc.WithScope(key), result: guardgrpc.ResultRefused},
-				"print": {opt: guardgrpc.WithFingerprint(func(context.Context, *grpc.UnaryServerInfo, any) ([]byte, error) { abort(); return nil, nil }),
-					result: guardgrpc.ResultRefused},
+				"print": {
+					opt:    guardgrpc.WithFingerprint(func(context.Context, *grpc.UnaryServerInfo, any) ([]byte, error) { abort(); return nil, nil }),
+					result: guardgrpc.ResultRefused,
+				},
 				"store":    {store: true, result: guardgrpc.ResultUnavailable},
 				"hook":     {hook: guard.Hook{AcquireStart: func(ctx context.Context, _ guard.Event) context.Context { abort(); return ctx }}},
 				"end hook": {hook: guard.Hook{RunEnd: func(context.Context, guard.Event) { abort() }}, result: guardgrpc.ResultRan},
@@ -130,8 +132,8 @@ func TestOutcome_errorsSayWhetherTheHandlerRan(t *testing.T) {
 	}
 	fail := func(kind driver.StoreErrorKind) func(*outageStand, context.CancelFunc) {
 		return func(s *outageStand, _ context.CancelFunc) {
-			s.OnAcquire = func(context.Context, int, guard.Claim) (guard.Grant, error) {
-				return guard.Grant{}, guardtest.Fail(kind)
+			s.OnAcquire = func(context.Context, int, driver.Claim) (driver.Answer, error) {
+				return driver.Answer{}, guardtest.Fail(kind)
 			}
 		}
 	}
@@ -148,14 +150,14 @@ func TestOutcome_errorsSayWhetherTheHandlerRan(t *testing.T) {
 			return nil, broken
 		})}, result: guardgrpc.ResultBodyInvalid},
 		"corrupt": {before: func(s *outageStand, _ context.CancelFunc) {
-			s.OnAcquire = func(context.Context, int, guard.Claim) (guard.Grant, error) { return guardtest.Done([]byte("none")) }
+			s.OnAcquire = func(context.Context, int, driver.Claim) (driver.Answer, error) { return guardtest.Done([]byte("none")) }
 		}, result: guardgrpc.ResultNotReplayable},
 		"away":        {before: fail(driver.KindClosed), result: guardgrpc.ResultUnavailable},
 		"left before": {before: func(_ *outageStand, cancel context.CancelFunc) { cancel() }, result: guardgrpc.ResultCanceled},
 		"degraded":    {before: fail(driver.KindClosed), opts: []guardgrpc.Option{guardgrpc.WithFailOpen()}, result: guardgrpc.ResultDegraded},
 		"too long": {before: func(s *outageStand, _ context.CancelFunc) {
 			s.handle = func(ctx context.Context, _ int64) (any, error) { <-ctx.Done(); return nil, ctx.Err() }
-			s.OnRenew = func(context.Context, int, guard.Claim) (bool, error) { return false, nil }
+			s.OnRenew = func(context.Context, int, driver.Claim) (bool, error) { return false, nil }
 		}, result: guardgrpc.ResultRan},
 	} {
 		t.Run(name, func(t *testing.T) {

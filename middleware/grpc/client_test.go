@@ -146,8 +146,10 @@ func TestClient_thePolicyWaitsAsTheServerSays(t *testing.T) {
 	t.Parallel()
 	begun, gate := make(chan struct{}, 1), make(chan struct{})
 	h, runs := counted(func(context.Context) { begun <- struct{}{}; pass(t, gate) })
-	s := setup{client: append(keys(t), grpc.WithDefaultServiceConfig(retryPolicy)),
-		opts: []guardgrpc.Option{guardgrpc.WithRetryAfter(300 * time.Millisecond)}}.serve(t, h)
+	s := setup{
+		client: append(keys(t), grpc.WithDefaultServiceConfig(retryPolicy)),
+		opts:   []guardgrpc.Option{guardgrpc.WithRetryAfter(300 * time.Millisecond)},
+	}.serve(t, h)
 	first := s.start(t.Context(), "k")
 	receive(t, begun, "a run")
 	start := time.Now()
@@ -224,8 +226,10 @@ func TestClient_thePolicyStopsAtAReplayThatBecomesAnError(t *testing.T) {
 			h, runs := counted(nil)
 			front := new(losingServer)
 			front.replies.Store(c.lost)
-			s := setup{client: c.client, front: []grpc.UnaryServerInterceptor{front.intercept},
-				guard: newGuard(t, nil, guard.WithNamespace("test"))}.serve(t, h)
+			s := setup{
+				client: c.client, front: []grpc.UnaryServerInterceptor{front.intercept},
+				guard: newGuard(t, nil, guard.WithNamespace("test")),
+			}.serve(t, h)
 			a := s.call(t.Context(), "k", "a")
 			require.Equal(t, c.err, status.Code(a.err), "%v", a.err)
 			require.Len(t, front.keys, c.attempts)
@@ -238,15 +242,17 @@ func TestClient_thePolicyStopsAtAReplayThatBecomesAnError(t *testing.T) {
 // again, and the retry gets the reply whose record has arrived meanwhile.
 func TestClient_thePolicyRetriesWhatWasNotRecorded(t *testing.T) {
 	t.Parallel()
-	store := &guardtest.Scripted{Inner: memory.New(), OnRelease: func(_ context.Context, n int, _ guard.Claim, _ guard.After) (bool, error) {
+	store := &guardtest.Scripted{Inner: memory.New(), OnRelease: func(_ context.Context, n int, _ driver.Claim, _ driver.After) (bool, error) {
 		if n <= 3 { // the tries of the run
 			return false, guardtest.Fail(driver.KindConnection)
 		}
 		return false, guardtest.ErrUnscripted
 	}}
 	h, runs := counted(func(ctx context.Context) { _ = grpc.SetHeader(ctx, metadata.Pairs("x-a", "1")) })
-	s := setup{guard: newGuard(t, store, guard.WithNamespace("test")), client: append(keys(t), grpc.WithDefaultServiceConfig(retryPolicy)),
-		opts: []guardgrpc.Option{guardgrpc.WithAnswerAfterRecord(), guardgrpc.WithRetryAfter(200 * time.Millisecond)}}.serve(t, h)
+	s := setup{
+		guard: newGuard(t, store, guard.WithNamespace("test")), client: append(keys(t), grpc.WithDefaultServiceConfig(retryPolicy)),
+		opts: []guardgrpc.Option{guardgrpc.WithAnswerAfterRecord(), guardgrpc.WithRetryAfter(200 * time.Millisecond)},
+	}.serve(t, h)
 	a := s.call(t.Context(), "k", "a")
 	requireReplay(t, a, "a by run 1")
 	require.Equal(t, []string{"1"}, a.header["x-a"])

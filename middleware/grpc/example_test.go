@@ -130,7 +130,7 @@ func ExampleWithMode_exclusive() {
 
 // The store does not take the record of a reply, so the client does not get the reply either.
 func ExampleWithAnswerAfterRecord() {
-	fails := func(_ context.Context, n int, _ guard.Claim, _ guard.After) (bool, error) {
+	fails := func(_ context.Context, n int, _ driver.Claim, _ driver.After) (bool, error) {
 		if n == 1 {
 			return false, guardtest.Fail(driver.KindAuth)
 		}

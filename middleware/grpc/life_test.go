@@ -21,6 +21,7 @@ import (
 
 	"github.com/seed-1795987d/onerun/backend/memory"
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 	guardgrpc "github.com/seed-1795987d/onerun/middleware/grpc"
 )
 
@@ -30,9 +31,9 @@ type losing struct {
 	lose atomic.Bool
 }
 
-func (l *losing) Renew(ctx context.Context, c guard.Claim) (bool, error) {
+func (l *losing) Renew(ctx context.Context, c driver.Claim) (bool, error) {
 	if l.lose.Load() {
-		_, err := l.Release(ctx, c, guard.After{})
+		_, err := l.Release(ctx, c, driver.After{})
 		return false, err
 	}
 	return l.Locker.Renew(ctx, c)
@@ -88,31 +89,49 @@ var lifeRows = map[string]lifeRow{
 	"panic":  {end: func(context.Context) error { panic("boom") }, code: codes.Internal, aborted: true},
 	"Goexit": {end: func(context.Context) error { runtime.Goexit(); return nil }, code: codes.Canceled, aborted: true},
 
-	"lost, and the context's error": {disturb: lose, ends: true, end: ctxErr, ttl: time.Second, cause: guard.ErrLost,
-		code: codes.Unavailable, refusal: "given_up", err: guard.ErrLost},
-	"lost, and the cause": {disturb: lose, ends: true, end: context.Cause, ttl: time.Second, cause: guard.ErrLost,
-		code: codes.Unavailable, refusal: "given_up", err: guard.ErrLost},
+	"lost, and the context's error": {
+		disturb: lose, ends: true, end: ctxErr, ttl: time.Second, cause: guard.ErrLost,
+		code: codes.Unavailable, refusal: "given_up", err: guard.ErrLost,
+	},
+	"lost, and the cause": {
+		disturb: lose, ends: true, end: context.Cause, ttl: time.Second, cause: guard.ErrLost,
+		code: codes.Unavailable, refusal: "given_up", err: guard.ErrLost,
+	},
 	"lost, and a reply": {disturb: lose, ends: true, ttl: time.Second, cause: guard.ErrLost, err: guard.ErrLost},
-	"lost, and an error": {disturb: lose, ends: true, end: failed, ttl: time.Second, cause: guard.ErrLost,
-		code: codes.FailedPrecondition, err: guard.ErrLost, retry: codes.FailedPrecondition},
+	"lost, and an error": {
+		disturb: lose, ends: true, end: failed, ttl: time.Second, cause: guard.ErrLost,
+		code: codes.FailedPrecondition, err: guard.ErrLost, retry: codes.FailedPrecondition,
+	},
 
-	"closed, and the context's error": {disturb: closeGuard, ends: true, end: ctxErr, cause: guard.ErrClosed,
-		code: codes.Unavailable, refusal: "given_up", err: guard.ErrClosed, retry: codes.Unavailable},
+	"closed, and the context's error": {
+		disturb: closeGuard, ends: true, end: ctxErr, cause: guard.ErrClosed,
+		code: codes.Unavailable, refusal: "given_up", err: guard.ErrClosed, retry: codes.Unavailable,
+	},
 
-	"too long, and the context's error": {ends: true, end: ctxErr, opts: []guardgrpc.Option{guardgrpc.WithMaxHold(50 * time.Millisecond)},
-		cause: context.DeadlineExceeded, code: codes.Unavailable, refusal: "given_up"},
-	"too long, and a reply": {ends: true, opts: []guardgrpc.Option{guardgrpc.WithMaxHold(50 * time.Millisecond)},
-		cause: context.DeadlineExceeded, kept: true},
+	"too long, and the context's error": {
+		ends: true, end: ctxErr, opts: []guardgrpc.Option{guardgrpc.WithMaxHold(50 * time.Millisecond)},
+		cause: context.DeadlineExceeded, code: codes.Unavailable, refusal: "given_up",
+	},
+	"too long, and a reply": {
+		ends: true, opts: []guardgrpc.Option{guardgrpc.WithMaxHold(50 * time.Millisecond)},
+		cause: context.DeadlineExceeded, kept: true,
+	},
 
-	"too long, and an error": {ends: true, end: failed, opts: []guardgrpc.Option{guardgrpc.WithMaxHold(50 * time.Millisecond)},
-		cause: context.DeadlineExceeded, code: codes.FailedPrecondition, retry: codes.FailedPrecondition},
+	"too long, and an error": {
+		ends: true, end: failed, opts: []guardgrpc.Option{guardgrpc.WithMaxHold(50 * time.Millisecond)},
+		cause: context.DeadlineExceeded, code: codes.FailedPrecondition, retry: codes.FailedPrecondition,
+	},
 
 	"the client leaves, and a reply":  {disturb: leave, code: codes.Canceled, kept: true},
 	"the client leaves, and an error": {disturb: leave, end: failed, code: codes.Canceled, kept: true, retry: codes.FailedPrecondition},
-	"the client cancels, and the context's error": {disturb: leave, ends: true, end: ctxErr, cause: context.Canceled,
-		opts: []guardgrpc.Option{guardgrpc.WithClientCancel()}, code: codes.Canceled, seen: codes.Canceled},
-	"the client cancels, and a reply": {disturb: leave, ends: true, cause: context.Canceled,
-		opts: []guardgrpc.Option{guardgrpc.WithClientCancel()}, code: codes.Canceled},
+	"the client cancels, and the context's error": {
+		disturb: leave, ends: true, end: ctxErr, cause: context.Canceled,
+		opts: []guardgrpc.Option{guardgrpc.WithClientCancel()}, code: codes.Canceled, seen: codes.Canceled,
+	},
+	"the client cancels, and a reply": {
+		disturb: leave, ends: true, cause: context.Canceled,
+		opts: []guardgrpc.Option{guardgrpc.WithClientCancel()}, code: codes.Canceled,
+	},
 }
 
 // Each way for a run to end, on each store, in each mode: the result for the client, what is kept,
@@ -121,8 +140,10 @@ func TestLife_eachEndOfARun(t *testing.T) {
 	t.Parallel()
 	onEachStore(t, func(t *testing.T, store guard.Locker) {
 		for name, row := range lifeRows {
-			for mode, kept := range map[guardgrpc.Mode]guardgrpc.Keep{guardgrpc.Replay: guardgrpc.KeepAnswer,
-				guardgrpc.Reject: guardgrpc.KeepTombstone, guardgrpc.Exclusive: guardgrpc.KeepNothing} {
+			for mode, kept := range map[guardgrpc.Mode]guardgrpc.Keep{
+				guardgrpc.Replay: guardgrpc.KeepAnswer,
+				guardgrpc.Reject: guardgrpc.KeepTombstone, guardgrpc.Exclusive: guardgrpc.KeepNothing,
+			} {
 				t.Run(fmt.Sprintf("%s, mode %d", name, mode), func(t *testing.T) {
 					t.Parallel()
 					if !row.kept {
@@ -243,8 +264,10 @@ func TestLife_aHandlerOutlivesItsClient(t *testing.T) {
 		front := func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 			return next(context.WithValue(ctx, callKey{}, ctx), req)
 		}
-		s := setup{guard: newGuard(t, store), tcp: true, front: []grpc.UnaryServerInterceptor{front},
-			opts: []guardgrpc.Option{guardgrpc.WithWait(soon)}}.serve(t, h)
+		s := setup{
+			guard: newGuard(t, store), tcp: true, front: []grpc.UnaryServerInterceptor{front},
+			opts: []guardgrpc.Option{guardgrpc.WithWait(soon)},
+		}.serve(t, h)
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		first := s.start(ctx, "k")

@@ -126,18 +126,18 @@ func (s *outageStand) asked() (n int) {
 }
 
 // silences are ways for a store to leave a request for a lease without an answer in time.
-var silences = map[string]func(ctx context.Context, inner guard.Locker, c guard.Claim) (guard.Grant, error){
-	"it hangs": func(ctx context.Context, _ guard.Locker, _ guard.Claim) (guard.Grant, error) {
-		return guard.Grant{}, guardtest.Hang(ctx)
+var silences = map[string]func(ctx context.Context, inner guard.Locker, c driver.Claim) (driver.Answer, error){
+	"it hangs": func(ctx context.Context, _ guard.Locker, _ driver.Claim) (driver.Answer, error) {
+		return driver.Answer{}, guardtest.Hang(ctx)
 	},
-	"its reply is dropped": func(ctx context.Context, inner guard.Locker, c guard.Claim) (guard.Grant, error) {
+	"its reply is dropped": func(ctx context.Context, inner guard.Locker, c driver.Claim) (driver.Answer, error) {
 		_, _ = inner.TryAcquire(ctx, c)
-		return guard.Grant{}, guardtest.Hang(ctx)
+		return driver.Answer{}, guardtest.Hang(ctx)
 	},
-	"it gets the request late": func(ctx context.Context, inner guard.Locker, c guard.Claim) (guard.Grant, error) {
+	"it gets the request late": func(ctx context.Context, inner guard.Locker, c driver.Claim) (driver.Answer, error) {
 		late := context.WithoutCancel(ctx)
 		time.AfterFunc(400*time.Millisecond, func() { _, _ = inner.TryAcquire(late, c) })
-		return guard.Grant{}, guardtest.Hang(ctx)
+		return driver.Answer{}, guardtest.Hang(ctx)
 	},
 }
 
@@ -145,11 +145,15 @@ var silences = map[string]func(ctx context.Context, inner guard.Locker, c guard.
 func TestFailOpen_withAnyDeadline(t *testing.T) {
 	t.Parallel()
 	for name, answer := range silences {
-		for _, limit := range []time.Duration{10 * time.Millisecond, 50 * time.Millisecond, 200 * time.Millisecond,
-			250 * time.Millisecond, 300 * time.Millisecond, 2 * time.Second, time.Hour} {
+		for _, limit := range []time.Duration{
+			10 * time.Millisecond, 50 * time.Millisecond, 200 * time.Millisecond,
+			250 * time.Millisecond, 300 * time.Millisecond, 2 * time.Second, time.Hour,
+		} {
 			t.Run(fmt.Sprint(name, ", ", limit), func(t *testing.T) {
 				inOutage(t, func(t *testing.T, s *outageStand) {
-					s.OnAcquire = func(ctx context.Context, _ int, c guard.Claim) (guard.Grant, error) { return answer(ctx, s.Inner, c) }
+					s.OnAcquire = func(ctx context.Context, _ int, c driver.Claim) (driver.Answer, error) {
+						return answer(ctx, s.Inner, c)
+					}
 					s.handle = func(ctx context.Context, run int64) (any, error) { return text("a", run), ctx.Err() }
 					for run := range 10 {
 						ctx, cancel := context.WithTimeout(t.Context(), limit)
@@ -174,8 +178,8 @@ func TestFailOpen_aStoreThatRefusesIsNotAway(t *testing.T) {
 	for _, kind := range []driver.StoreErrorKind{driver.KindOOM, driver.KindReadOnly, driver.KindAuth} {
 		t.Run(string(kind), func(t *testing.T) {
 			inOutage(t, func(t *testing.T, s *outageStand) {
-				s.OnAcquire = func(context.Context, int, guard.Claim) (guard.Grant, error) {
-					return guard.Grant{}, guardtest.Fail(kind)
+				s.OnAcquire = func(context.Context, int, driver.Claim) (driver.Answer, error) {
+					return driver.Answer{}, guardtest.Fail(kind)
 				}
 				for range 3 {
 					c := s.call(t.Context(), "k")
@@ -197,11 +201,11 @@ func TestFailOpen_keepsOthersAwayWhileItRuns(t *testing.T) {
 		for mode, opt := range map[string]guardgrpc.Option{"fail open": guardgrpc.WithFailOpen(), "shadow": guardgrpc.WithShadow()} {
 			t.Run(name+", "+mode, func(t *testing.T) {
 				inOutage(t, func(t *testing.T, s *outageStand) {
-					s.OnAcquire = func(ctx context.Context, n int, c guard.Claim) (guard.Grant, error) {
+					s.OnAcquire = func(ctx context.Context, n int, c driver.Claim) (driver.Answer, error) {
 						if n == 1 {
 							return silences[name](ctx, s.Inner, c)
 						}
-						return guard.Grant{}, guardtest.ErrUnscripted
+						return driver.Answer{}, guardtest.ErrUnscripted
 					}
 					s.handle = func(_ context.Context, run int64) (any, error) {
 						if run == 1 {
@@ -233,7 +237,7 @@ var endOutages = map[string]struct {
 	"away for longer than it lasts": {begin: func(_ *outageStand, away *atomic.Bool, _ context.Context) { away.Store(true) }, lasts: 3 * outageTTL, err: guard.ErrMarker},
 	"lost": {begin: func(s *outageStand, _ *atomic.Bool, ctx context.Context) {
 		for _, call := range s.Calls() {
-			_, _ = s.Inner.Release(context.Background(), call.Claim, guard.After{})
+			_, _ = s.Inner.Release(context.Background(), call.Claim, driver.After{})
 		}
 		<-ctx.Done()
 	}, err: guard.ErrLost},
@@ -321,13 +325,13 @@ func TestAnswerAfterRecord_eachEndOfARun(t *testing.T) {
 
 // breakWhile makes the store answer nothing while it is away.
 func (s *outageStand) breakWhile(away *atomic.Bool) {
-	s.OnRenew = func(ctx context.Context, _ int, _ guard.Claim) (bool, error) {
+	s.OnRenew = func(ctx context.Context, _ int, _ driver.Claim) (bool, error) {
 		if away.Load() {
 			return false, guardtest.Hang(ctx)
 		}
 		return false, guardtest.ErrUnscripted
 	}
-	s.OnRelease = func(ctx context.Context, _ int, _ guard.Claim, _ guard.After) (bool, error) {
+	s.OnRelease = func(ctx context.Context, _ int, _ driver.Claim, _ driver.After) (bool, error) {
 		if away.Load() {
 			return false, guardtest.Hang(ctx)
 		}

@@ -27,8 +27,8 @@ import (
 
 // away is a store that does not answer.
 func away() guard.Locker {
-	return &guardtest.Scripted{OnAcquire: func(context.Context, int, guard.Claim) (guard.Grant, error) {
-		return guard.Grant{}, guardtest.Fail(driver.KindConnection)
+	return &guardtest.Scripted{OnAcquire: func(context.Context, int, driver.Claim) (driver.Answer, error) {
+		return driver.Answer{}, guardtest.Fail(driver.KindConnection)
 	}}
 }
 
@@ -48,15 +48,21 @@ func TestRefusals_haveDetails(t *testing.T) {
 		field  string // of a BadRequest
 		retry  bool
 	}{
-		"no key": {setup{opts: []guardgrpc.Option{guardgrpc.WithMethods(claim)}}, "", guardgrpc.ResultKeyMissing,
-			codes.InvalidArgument, "metadata idempotency-key", false},
+		"no key": {
+			setup{opts: []guardgrpc.Option{guardgrpc.WithMethods(claim)}},
+			"", guardgrpc.ResultKeyMissing,
+			codes.InvalidArgument, "metadata idempotency-key", false,
+		},
 		"a key that is none": {setup{}, `a b`, guardgrpc.ResultKeyInvalid, codes.InvalidArgument, "metadata idempotency-key", false},
 		"no scope":           {setup{noScope: true, opts: []guardgrpc.Option{guardgrpc.WithScope(fail(nil))}}, "k", guardgrpc.ResultRefused, codes.Internal, "", false},
 		"a scope that fails": {setup{noScope: true, opts: []guardgrpc.Option{guardgrpc.WithScope(fail(secret))}}, "k", guardgrpc.ResultRefused, codes.Internal, "", false},
 		"a key that fails":   {setup{key: fail(secret)}, "k", guardgrpc.ResultRefused, codes.Internal, "", false},
-		"a fingerprint that fails": {setup{opts: []guardgrpc.Option{guardgrpc.WithFingerprint(
-			func(context.Context, *grpc.UnaryServerInfo, any) ([]byte, error) { return nil, secret })}}, "k",
-			guardgrpc.ResultBodyInvalid, codes.InvalidArgument, "", false},
+		"a fingerprint that fails": {
+			setup{opts: []guardgrpc.Option{guardgrpc.WithFingerprint(
+				func(context.Context, *grpc.UnaryServerInfo, any) ([]byte, error) { return nil, secret })}},
+			"k",
+			guardgrpc.ResultBodyInvalid, codes.InvalidArgument, "", false,
+		},
 		"the store is away": {setup{guard: newGuard(t, away())}, "k", guardgrpc.ResultUnavailable, codes.Unavailable, "", true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -141,8 +147,11 @@ func TestMethods(t *testing.T) {
 		"any without one":      {nil, claim, "", guardgrpc.ResultUntouched, guardgrpc.ResultUntouched},
 		"named":                {[]guardgrpc.Option{guardgrpc.WithMethods(claim)}, claim, "k", guardgrpc.ResultRan, guardgrpc.ResultReplayed},
 		"named, without a key": {[]guardgrpc.Option{guardgrpc.WithMethods(claim)}, claim, "", guardgrpc.ResultKeyMissing, guardgrpc.ResultKeyMissing},
-		"named, optional": {[]guardgrpc.Option{guardgrpc.WithMethods(claim), guardgrpc.WithOptionalKey()}, claim, "",
-			guardgrpc.ResultUntouched, guardgrpc.ResultUntouched},
+		"named, optional": {
+			[]guardgrpc.Option{guardgrpc.WithMethods(claim), guardgrpc.WithOptionalKey()},
+			claim, "",
+			guardgrpc.ResultUntouched, guardgrpc.ResultUntouched,
+		},
 		"not named": {[]guardgrpc.Option{guardgrpc.WithMethods(claim)}, other, "k", guardgrpc.ResultUntouched, guardgrpc.ResultUntouched},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -277,8 +286,10 @@ func TestNew_refusesWhatCannotWork(t *testing.T) {
 		"waiters":               {"WithMaxWaiters", []guardgrpc.Option{guardgrpc.WithMaxWaiters(1, 2), global}},
 		"scope records, global": {"WithMaxScopeRecords", []guardgrpc.Option{guardgrpc.WithMaxScopeRecords(1), global}},
 		"scope waiters, global": {"WithMaxScopeWaiters", []guardgrpc.Option{guardgrpc.WithMaxScopeWaiters(1), global}},
-		"scope waiters": {"WithMaxScopeWaiters",
-			[]guardgrpc.Option{guardgrpc.WithScope(tenant), guardgrpc.WithMaxWaiters(5, 2), guardgrpc.WithMaxScopeWaiters(6)}},
+		"scope waiters": {
+			"WithMaxScopeWaiters",
+			[]guardgrpc.Option{guardgrpc.WithScope(tenant), guardgrpc.WithMaxWaiters(5, 2), guardgrpc.WithMaxScopeWaiters(6)},
+		},
 		"once":        {"WithOnce", []guardgrpc.Option{guardgrpc.WithOnce(11 * 365 * 24 * time.Hour), global}},
 		"max hold":    {"WithMaxHold", []guardgrpc.Option{guardgrpc.WithMaxHold(0), global}},
 		"retry after": {"WithRetryAfter", []guardgrpc.Option{guardgrpc.WithRetryAfter(0), global}},
@@ -291,8 +302,10 @@ func TestNew_refusesWhatCannotWork(t *testing.T) {
 		"encryption":  {"WithEncryption", []guardgrpc.Option{guardgrpc.WithEncryption(), global}},
 		"fingerprint": {"WithFingerprint", []guardgrpc.Option{guardgrpc.WithMode(guardgrpc.Exclusive), global, guardgrpc.WithFingerprint(
 			func(context.Context, *grpc.UnaryServerInfo, any) ([]byte, error) { return nil, nil })}},
-		"after the record, exclusive": {"WithAnswerAfterRecord",
-			[]guardgrpc.Option{guardgrpc.WithAnswerAfterRecord(), guardgrpc.WithMode(guardgrpc.Exclusive), global}},
+		"after the record, exclusive": {
+			"WithAnswerAfterRecord",
+			[]guardgrpc.Option{guardgrpc.WithAnswerAfterRecord(), guardgrpc.WithMode(guardgrpc.Exclusive), global},
+		},
 		"after the record, fail open": {"WithAnswerAfterRecord", []guardgrpc.Option{guardgrpc.WithAnswerAfterRecord(), guardgrpc.WithFailOpen(), global}},
 		"lease":                       {"WithTTL", []guardgrpc.Option{guardgrpc.WithLease(guard.WithTTL(-1)), global}},
 	} {

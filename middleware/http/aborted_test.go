@@ -13,6 +13,7 @@ import (
 
 	"github.com/seed-1795987d/onerun/backend/memory"
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 	guardhttp "github.com/seed-1795987d/onerun/middleware/http"
 )
 
@@ -39,9 +40,9 @@ type abortingStore struct {
 	abort func()
 }
 
-func (s abortingStore) TryAcquire(context.Context, guard.Claim) (guard.Grant, error) {
+func (s abortingStore) TryAcquire(context.Context, driver.Claim) (driver.Answer, error) {
 	s.abort()
-	return guard.Grant{}, nil
+	return driver.Answer{}, nil
 }
 
 // Whichever function of the user's panics or ends its goroutine, observers, hooks and Track get

@@ -19,6 +19,7 @@ import (
 
 	"github.com/seed-1795987d/onerun/backend/memory"
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/guard/guardtest"
 	guardhttp "github.com/seed-1795987d/onerun/middleware/http"
 )
@@ -38,7 +39,7 @@ var endOutages = map[string]struct {
 	"away for longer than it lasts": {begin: func(_ *outageSite, away *atomic.Bool, _ *http.Request) { away.Store(true) }, lasts: lastingOutage, err: guard.ErrMarker},
 	"lost": {begin: func(s *outageSite, _ *atomic.Bool, r *http.Request) {
 		for _, call := range s.Calls() {
-			_, _ = s.Inner.Release(context.Background(), call.Claim, guard.After{})
+			_, _ = s.Inner.Release(context.Background(), call.Claim, driver.After{})
 		}
 		<-r.Context().Done()
 	}, err: guard.ErrLost},
@@ -53,21 +54,25 @@ var endExits = map[string]struct {
 	kept   bool
 	begins bool // it begins an answer before it fails
 }{
-	"an answer": {end: func(w http.ResponseWriter, run int64) {
-		w.Header().Set("X-Run", "1")
-		w.WriteHeader(http.StatusCreated)
-		fmt.Fprint(w, "run ", run)
+	"an answer": {
+		end: func(w http.ResponseWriter, run int64) {
+			w.Header().Set("X-Run", "1")
+			w.WriteHeader(http.StatusCreated)
+			fmt.Fprint(w, "run ", run)
+		},
+		status: 201, body: "run %d", kept: true,
 	},
-		status: 201, body: "run %d", kept: true},
 	"an answer in parts": {end: func(w http.ResponseWriter, run int64) {
 		_, _ = io.WriteString(w, "run")
 		_, _ = io.Copy(w, strings.NewReader(fmt.Sprint(" ", run)))
 	}, status: 200, body: "run %d", kept: true},
-	"a length": {end: func(w http.ResponseWriter, run int64) {
-		w.Header().Set("Content-Length", "5")
-		fmt.Fprint(w, "run ", run)
+	"a length": {
+		end: func(w http.ResponseWriter, run int64) {
+			w.Header().Set("Content-Length", "5")
+			fmt.Fprint(w, "run ", run)
+		},
+		status: 200, body: "run %d", kept: true,
 	},
-		status: 200, body: "run %d", kept: true},
 	"no body": {end: func(w http.ResponseWriter, _ int64) { w.WriteHeader(http.StatusNoContent) }, status: 204, kept: true},
 	"nothing": {end: func(http.ResponseWriter, int64) {}, status: 200, kept: true},
 	"a failure": {end: func(w http.ResponseWriter, run int64) {
@@ -195,13 +200,13 @@ func TestAnswerAfterRecord_eachEndOfARun(t *testing.T) {
 
 // breakWhile makes the store answer nothing while it is away.
 func (s *outageSite) breakWhile(away *atomic.Bool) {
-	s.OnRenew = func(ctx context.Context, _ int, _ guard.Claim) (bool, error) {
+	s.OnRenew = func(ctx context.Context, _ int, _ driver.Claim) (bool, error) {
 		if away.Load() {
 			return false, guardtest.Hang(ctx)
 		}
 		return false, guardtest.ErrUnscripted
 	}
-	s.OnRelease = func(ctx context.Context, _ int, _ guard.Claim, _ guard.After) (bool, error) {
+	s.OnRelease = func(ctx context.Context, _ int, _ driver.Claim, _ driver.After) (bool, error) {
 		if away.Load() {
 			return false, guardtest.Hang(ctx)
 		}
@@ -307,7 +312,7 @@ func TestAnswerAfterRecord_sendsWhenTheRecordIsThere(t *testing.T) {
 			_, _ = io.WriteString(answer, "some")
 			require.Empty(t, w.Body.String())
 		}
-		s.OnRelease = func(context.Context, int, guard.Claim, guard.After) (bool, error) {
+		s.OnRelease = func(context.Context, int, driver.Claim, driver.After) (bool, error) {
 			require.Empty(t, w.Body.String())
 			return false, guardtest.ErrUnscripted
 		}

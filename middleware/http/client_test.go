@@ -20,6 +20,7 @@ import (
 	"github.com/seed-1795987d/onerun/backend/reentrant"
 	"github.com/seed-1795987d/onerun/backend/single"
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 	guardhttp "github.com/seed-1795987d/onerun/middleware/http"
 )
@@ -68,10 +69,10 @@ func onEachLifeStore(t *testing.T, f func(t *testing.T, store guard.Locker)) {
 // request waits for a quarter of a second only.
 func warmLifeStore(t *testing.T, store guard.Locker) {
 	t.Helper()
-	claim := guard.Claim{Key: "warm", ID: "warm", Owner: "warm", TTL: lifeSoon}
+	claim := driver.Claim{Key: "warm", ID: "warm", Owner: "warm", TTL: lifeSoon}
 	_, err := store.TryAcquire(t.Context(), claim)
 	require.NoError(t, err)
-	_, err = store.Release(t.Context(), claim, guard.After{})
+	_, err = store.Release(t.Context(), claim, driver.After{})
 	require.NoError(t, err)
 }
 

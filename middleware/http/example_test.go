@@ -417,8 +417,8 @@ func ExampleWithClientCancel() {
 
 // The store does not answer, and this endpoint would rather run twice than not at all.
 func ExampleWithFailOpen() {
-	g, err := guard.New(&guardtest.Scripted{OnAcquire: func(context.Context, int, guard.Claim) (guard.Grant, error) {
-		return guard.Grant{}, guardtest.Fail(driver.KindTimeout)
+	g, err := guard.New(&guardtest.Scripted{OnAcquire: func(context.Context, int, driver.Claim) (driver.Answer, error) {
+		return driver.Answer{}, guardtest.Fail(driver.KindTimeout)
 	}}, guard.WithNamespace("shop"))
 	if err != nil {
 		panic(err)
@@ -435,7 +435,7 @@ func ExampleWithFailOpen() {
 // The store does not take the record of an answer, so the client does not get the answer either:
 // the retry could get another one.
 func ExampleWithAnswerAfterRecord() {
-	fails := func(_ context.Context, n int, _ guard.Claim, _ guard.After) (bool, error) {
+	fails := func(_ context.Context, n int, _ driver.Claim, _ driver.After) (bool, error) {
 		if n == 1 {
 			return false, guardtest.Fail(driver.KindAuth)
 		}

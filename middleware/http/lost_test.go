@@ -12,6 +12,7 @@ import (
 
 	"github.com/seed-1795987d/onerun/backend/memory"
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 	guardhttp "github.com/seed-1795987d/onerun/middleware/http"
 )
 
@@ -30,7 +31,7 @@ func TestLost_theAnswerOfAHandlerThatGoesOnIsSent(t *testing.T) {
 			lease, ok := guard.FromContext(r.Context())
 			require.True(t, ok)
 			if lost {
-				_, err := store.Release(t.Context(), lease.Claims()[0], guard.After{})
+				_, err := store.Release(t.Context(), lease.Claims()[0], driver.After{})
 				require.NoError(t, err)
 				<-r.Context().Done() // after the next renewal
 			}

@@ -148,15 +148,14 @@ func TestObserver_isCalledOncePerRequest(t *testing.T) {
 			c.want.Name, c.want.Duration, c.want.Fence, c.want.Err = "claims", o.Duration, o.Fence, o.Err
 			require.Equal(t, c.want, o)
 		}
-
 	})
 }
 
 // lifeAway is a store that cannot be asked.
 type lifeAway struct{ guard.Locker }
 
-func (lifeAway) TryAcquire(_ context.Context, c guard.Claim) (guard.Grant, error) {
-	return guard.Grant{}, &guard.StoreError{Backend: "away", Op: driver.OpAcquire, Key: c.Key, Kind: driver.KindClosed, Err: errors.New("away")}
+func (lifeAway) TryAcquire(_ context.Context, c driver.Claim) (driver.Answer, error) {
+	return driver.Answer{}, &guard.StoreError{Backend: "away", Op: driver.OpAcquire, Key: c.Key, Kind: driver.KindClosed, Err: errors.New("away")}
 }
 
 // Row 41 for the results that need a middleware of their own.
@@ -175,10 +174,18 @@ func TestObserver_isCalledOnceForTheOtherResults(t *testing.T) {
 		key     string
 		want    []outcome // of one request after the other
 	}{
-		{g, fine, []guardhttp.Option{guardhttp.WithMode(guardhttp.Reject)}, "rejected",
-			[]outcome{{Result: guardhttp.ResultRan, Status: 200, Kept: guardhttp.KeepTombstone}, {Result: guardhttp.ResultDone, Status: 409}}},
-		{g, fine, []guardhttp.Option{guardhttp.WithScope(func(*http.Request) (string, error) { return "", errors.New("no scope") })}, "k",
-			[]outcome{{Result: guardhttp.ResultRefused, Status: 500}}},
+		{
+			g, fine,
+			[]guardhttp.Option{guardhttp.WithMode(guardhttp.Reject)},
+			"rejected",
+			[]outcome{{Result: guardhttp.ResultRan, Status: 200, Kept: guardhttp.KeepTombstone}, {Result: guardhttp.ResultDone, Status: 409}},
+		},
+		{
+			g, fine,
+			[]guardhttp.Option{guardhttp.WithScope(func(*http.Request) (string, error) { return "", errors.New("no scope") })},
+			"k",
+			[]outcome{{Result: guardhttp.ResultRefused, Status: 500}},
+		},
 		{g, boom, []guardhttp.Option{guardhttp.WithOptionalKey()}, "", []outcome{{Result: guardhttp.ResultUntouched, Aborted: true}}},
 		{away, fine, nil, "k", []outcome{{Result: guardhttp.ResultUnavailable, Status: 503}}},
 		{away, fine, []guardhttp.Option{guardhttp.WithFailOpen()}, "k", []outcome{{Result: guardhttp.ResultDegraded, Status: 200}}},
@@ -186,11 +193,17 @@ func TestObserver_isCalledOnceForTheOtherResults(t *testing.T) {
 		{away, fine, []guardhttp.Option{guardhttp.WithShadow()}, "k", []outcome{{Result: guardhttp.ResultUnavailable, Status: 200, Shadow: true}}},
 		{away, boom, []guardhttp.Option{guardhttp.WithShadow()}, "k", []outcome{{Result: guardhttp.ResultUnavailable, Shadow: true, Aborted: true}}},
 		{g, fine, []guardhttp.Option{patientShadow}, "shadow", []outcome{
-			{Result: guardhttp.ResultRan, Status: 200, Kept: guardhttp.KeepAnswer, Shadow: true}, {Result: guardhttp.ResultReplayed, Status: 200, Shadow: true}}},
+			{Result: guardhttp.ResultRan, Status: 200, Kept: guardhttp.KeepAnswer, Shadow: true}, {Result: guardhttp.ResultReplayed, Status: 200, Shadow: true},
+		}},
 		{g, silent, []guardhttp.Option{patientShadow}, "silent", []outcome{
-			{Result: guardhttp.ResultRan, Status: 200, Shadow: true}, {Result: guardhttp.ResultRan, Status: 200, Shadow: true}}},
-		{g, fine, []guardhttp.Option{guardhttp.WithProblems(func(http.ResponseWriter, *http.Request, guardhttp.Problem) { panic(http.ErrAbortHandler) })}, "",
-			[]outcome{{Result: guardhttp.ResultKeyMissing, Status: 400, Aborted: true}}},
+			{Result: guardhttp.ResultRan, Status: 200, Shadow: true}, {Result: guardhttp.ResultRan, Status: 200, Shadow: true},
+		}},
+		{
+			g, fine,
+			[]guardhttp.Option{guardhttp.WithProblems(func(http.ResponseWriter, *http.Request, guardhttp.Problem) { panic(http.ErrAbortHandler) })},
+			"",
+			[]outcome{{Result: guardhttp.ResultKeyMissing, Status: 400, Aborted: true}},
+		},
 	} {
 		s := serveObserved(t, c.guard, c.handler, c.opts...)
 		for _, want := range c.want {
@@ -413,8 +426,10 @@ func TestObserver_noRawKeyAnywhere(t *testing.T) {
 			}
 			event := func(_ context.Context, e guard.Event) { note(e, e.Err) }
 			start := func(ctx context.Context, e guard.Event) context.Context { note(e, e.Err); return ctx }
-			hook := guard.Hook{AcquireStart: start, Wait: event, AcquireEnd: event, Skip: event, RunStart: start, RunEnd: event,
-				Renew: event, Loss: event, Release: event}
+			hook := guard.Hook{
+				AcquireStart: start, Wait: event, AcquireEnd: event, Skip: event, RunStart: start, RunEnd: event,
+				Renew: event, Loss: event, Release: event,
+			}
 			observer := guardhttp.Observer{
 				Origin: func(context.Context) string { return "an origin" },
 				End:    func(_ context.Context, o guardhttp.Outcome) { note(o, o.Err) },
@@ -469,8 +484,10 @@ func TestObserver_noRawKeyAnywhere(t *testing.T) {
 			require.Contains(t, stored, "an answer")
 			for where, text := range map[string]string{"hooks, observers and problems": seen.String(), "commands": sent.String(), "Redis": stored} {
 				for _, secret := range []string{key, scope, body, "a/path"} {
-					for _, form := range []string{secret, hex.EncodeToString([]byte(secret)), base64.RawStdEncoding.EncodeToString([]byte(secret)),
-						fmt.Sprintf("%d", []byte(secret)), url.QueryEscape(secret)} {
+					for _, form := range []string{
+						secret, hex.EncodeToString([]byte(secret)), base64.RawStdEncoding.EncodeToString([]byte(secret)),
+						fmt.Sprintf("%d", []byte(secret)), url.QueryEscape(secret),
+					} {
 						require.NotContains(t, text, form, where)
 					}
 				}

@@ -98,18 +98,18 @@ func (s *outageSite) asked() (n int) {
 }
 
 // silences are ways for a store to leave a request for a lease without an answer in time.
-var silences = map[string]func(ctx context.Context, inner guard.Locker, c guard.Claim) (guard.Grant, error){
-	"it hangs": func(ctx context.Context, _ guard.Locker, _ guard.Claim) (guard.Grant, error) {
-		return guard.Grant{}, guardtest.Hang(ctx)
+var silences = map[string]func(ctx context.Context, inner guard.Locker, c driver.Claim) (driver.Answer, error){
+	"it hangs": func(ctx context.Context, _ guard.Locker, _ driver.Claim) (driver.Answer, error) {
+		return driver.Answer{}, guardtest.Hang(ctx)
 	},
-	"its reply is dropped": func(ctx context.Context, inner guard.Locker, c guard.Claim) (guard.Grant, error) {
+	"its reply is dropped": func(ctx context.Context, inner guard.Locker, c driver.Claim) (driver.Answer, error) {
 		_, _ = inner.TryAcquire(ctx, c)
-		return guard.Grant{}, guardtest.Hang(ctx)
+		return driver.Answer{}, guardtest.Hang(ctx)
 	},
-	"it gets the request late": func(ctx context.Context, inner guard.Locker, c guard.Claim) (guard.Grant, error) {
+	"it gets the request late": func(ctx context.Context, inner guard.Locker, c driver.Claim) (driver.Answer, error) {
 		late := context.WithoutCancel(ctx)
 		time.AfterFunc(400*time.Millisecond, func() { _, _ = inner.TryAcquire(late, c) })
-		return guard.Grant{}, guardtest.Hang(ctx)
+		return driver.Answer{}, guardtest.Hang(ctx)
 	},
 }
 
@@ -118,11 +118,15 @@ var silences = map[string]func(ctx context.Context, inner guard.Locker, c guard.
 func TestFailOpen_withAnyDeadline(t *testing.T) {
 	t.Parallel()
 	for name, answer := range silences {
-		for _, limit := range []time.Duration{0, 10 * time.Millisecond, 50 * time.Millisecond, 200 * time.Millisecond,
-			250 * time.Millisecond, 300 * time.Millisecond, 2 * time.Second} {
+		for _, limit := range []time.Duration{
+			0, 10 * time.Millisecond, 50 * time.Millisecond, 200 * time.Millisecond,
+			250 * time.Millisecond, 300 * time.Millisecond, 2 * time.Second,
+		} {
 			t.Run(fmt.Sprint(name, ", ", limit), func(t *testing.T) {
 				inOutage(t, func(t *testing.T, s *outageSite) {
-					s.OnAcquire = func(ctx context.Context, _ int, c guard.Claim) (guard.Grant, error) { return answer(ctx, s.Inner, c) }
+					s.OnAcquire = func(ctx context.Context, _ int, c driver.Claim) (driver.Answer, error) {
+						return answer(ctx, s.Inner, c)
+					}
 					s.handle = func(w http.ResponseWriter, r *http.Request, run int64) {
 						require.NoError(t, r.Context().Err())
 						w.WriteHeader(http.StatusCreated)
@@ -166,14 +170,14 @@ func TestFailOpen_whatTheEndOfACallSaysOfTheStore(t *testing.T) {
 				if c.early {
 					cancel()
 				}
-				s.OnAcquire = func(call context.Context, n int, _ guard.Claim) (guard.Grant, error) {
+				s.OnAcquire = func(call context.Context, n int, _ driver.Claim) (driver.Answer, error) {
 					if n == 1 && c.leave != nil {
 						c.leave(ctx, cancel)
 					}
 					if n == 1 && c.away {
-						return guard.Grant{}, guardtest.Hang(call)
+						return driver.Answer{}, guardtest.Hang(call)
 					}
-					return guard.Grant{}, guardtest.ErrUnscripted
+					return driver.Answer{}, guardtest.ErrUnscripted
 				}
 				_, o := s.post(ctx, "k1")
 				require.Equal(t, guardhttp.ResultCanceled, o.Result)
@@ -194,11 +198,11 @@ func TestFailOpen_whatTheEndOfACallSaysOfTheStore(t *testing.T) {
 func TestFailOpen_endsWithTheFirstLease(t *testing.T) {
 	t.Parallel()
 	inOutage(t, func(t *testing.T, s *outageSite) {
-		s.OnAcquire = func(ctx context.Context, n int, _ guard.Claim) (guard.Grant, error) {
+		s.OnAcquire = func(ctx context.Context, n int, _ driver.Claim) (driver.Answer, error) {
 			if n == 1 {
-				return guard.Grant{}, guardtest.Hang(ctx)
+				return driver.Answer{}, guardtest.Hang(ctx)
 			}
-			return guard.Grant{}, guardtest.ErrUnscripted
+			return driver.Answer{}, guardtest.ErrUnscripted
 		}
 		_, o := s.post(t.Context(), "k1")
 		require.Equal(t, guardhttp.ResultDegraded, o.Result)
@@ -260,7 +264,7 @@ func TestFailOpen_aStoreThatRefusesIsNotAway(t *testing.T) {
 		for _, limit := range []time.Duration{20 * time.Millisecond, time.Minute} {
 			t.Run(fmt.Sprint(name, ", ", limit), func(t *testing.T) {
 				inOutage(t, func(t *testing.T, s *outageSite) {
-					s.OnAcquire = func(context.Context, int, guard.Claim) (guard.Grant, error) { return guard.Grant{}, f.err }
+					s.OnAcquire = func(context.Context, int, driver.Claim) (driver.Answer, error) { return driver.Answer{}, f.err }
 					for range 3 {
 						before := s.asked()
 						ctx, cancel := context.WithTimeout(t.Context(), limit)
@@ -299,11 +303,11 @@ func TestFailOpen_keepsOthersAwayWhileItRuns(t *testing.T) {
 		} {
 			t.Run(name+", "+mode, func(t *testing.T) {
 				inOutage(t, func(t *testing.T, s *outageSite) {
-					s.OnAcquire = func(ctx context.Context, n int, c guard.Claim) (guard.Grant, error) {
+					s.OnAcquire = func(ctx context.Context, n int, c driver.Claim) (driver.Answer, error) {
 						if n == 1 {
 							return answer(ctx, s.Inner, c)
 						}
-						return guard.Grant{}, guardtest.ErrUnscripted
+						return driver.Answer{}, guardtest.ErrUnscripted
 					}
 					s.handle = func(_ http.ResponseWriter, _ *http.Request, run int64) {
 						if run == 1 {

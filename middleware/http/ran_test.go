@@ -27,8 +27,8 @@ func TestOutcome_errorsSayWhetherTheHandlerRan(t *testing.T) {
 	}
 	fail := func(kind driver.StoreErrorKind) func(*outageSite, context.CancelFunc) {
 		return func(s *outageSite, _ context.CancelFunc) {
-			s.OnAcquire = func(context.Context, int, guard.Claim) (guard.Grant, error) {
-				return guard.Grant{}, guardtest.Fail(kind)
+			s.OnAcquire = func(context.Context, int, driver.Claim) (driver.Answer, error) {
+				return driver.Answer{}, guardtest.Fail(kind)
 			}
 		}
 	}
@@ -42,19 +42,21 @@ func TestOutcome_errorsSayWhetherTheHandlerRan(t *testing.T) {
 		"no key":      {key: func(*http.Request) (string, error) { return "", guardhttp.ErrNoKey }, result: guardhttp.ResultKeyMissing},
 		"invalid key": {key: invalid, result: guardhttp.ResultKeyInvalid},
 		"key fails":   {key: fails, result: guardhttp.ResultRefused},
-		"print fails": {opts: []guardhttp.Option{guardhttp.WithFingerprint(func(*http.Request, []byte) ([]byte, error) { return nil, broken })},
-			result: guardhttp.ResultBodyInvalid},
+		"print fails": {
+			opts:   []guardhttp.Option{guardhttp.WithFingerprint(func(*http.Request, []byte) ([]byte, error) { return nil, broken })},
+			result: guardhttp.ResultBodyInvalid,
+		},
 		"too large": {opts: []guardhttp.Option{guardhttp.WithMaxBody(0)}, result: guardhttp.ResultBodyTooLarge},
 		"corrupt": {before: func(s *outageSite, _ context.CancelFunc) {
-			s.OnAcquire = func(context.Context, int, guard.Claim) (guard.Grant, error) { return guardtest.Done([]byte("none")) }
+			s.OnAcquire = func(context.Context, int, driver.Claim) (driver.Answer, error) { return guardtest.Done([]byte("none")) }
 		}, result: guardhttp.ResultNotReplayable},
 		"away":         {before: fail(driver.KindConnection), result: guardhttp.ResultUnavailable},
 		"closed store": {before: fail(driver.KindClosed), result: guardhttp.ResultUnavailable},
 		"left before":  {before: func(_ *outageSite, cancel context.CancelFunc) { cancel() }, result: guardhttp.ResultCanceled},
 		"left while it asks": {before: func(s *outageSite, cancel context.CancelFunc) {
-			s.OnAcquire = func(context.Context, int, guard.Claim) (guard.Grant, error) {
+			s.OnAcquire = func(context.Context, int, driver.Claim) (driver.Answer, error) {
 				cancel()
-				return guard.Grant{}, guardtest.ErrUnscripted
+				return driver.Answer{}, guardtest.ErrUnscripted
 			}
 		}, result: guardhttp.ResultCanceled},
 		"left when it was granted": {opts: []guardhttp.Option{guardhttp.WithLease(guard.WithHook(guard.Hook{
@@ -65,13 +67,13 @@ func TestOutcome_errorsSayWhetherTheHandlerRan(t *testing.T) {
 		}))}, result: guardhttp.ResultCanceled},
 		"degraded": {before: fail(driver.KindClosed), opts: []guardhttp.Option{guardhttp.WithFailOpen()}, result: guardhttp.ResultDegraded},
 		"degraded, without an answer": {opts: []guardhttp.Option{guardhttp.WithFailOpen()}, before: func(s *outageSite, _ context.CancelFunc) {
-			s.OnAcquire = func(ctx context.Context, _ int, _ guard.Claim) (guard.Grant, error) {
-				return guard.Grant{}, guardtest.Hang(ctx)
+			s.OnAcquire = func(ctx context.Context, _ int, _ driver.Claim) (driver.Answer, error) {
+				return driver.Answer{}, guardtest.Hang(ctx)
 			}
 		}, result: guardhttp.ResultDegraded},
 		"no memory": {before: fail(driver.KindOOM), opts: []guardhttp.Option{guardhttp.WithFailOpen()}, result: guardhttp.ResultUnavailable},
 		"no marker": {before: func(s *outageSite, _ context.CancelFunc) {
-			s.OnRelease = func(_ context.Context, n int, _ guard.Claim, _ guard.After) (bool, error) {
+			s.OnRelease = func(_ context.Context, n int, _ driver.Claim, _ driver.After) (bool, error) {
 				if n <= 3 { // the tries of the run
 					return false, guardtest.Fail(driver.KindConnection)
 				}
@@ -79,7 +81,7 @@ func TestOutcome_errorsSayWhetherTheHandlerRan(t *testing.T) {
 			}
 		}, result: guardhttp.ResultRan},
 		"not held any more": {result: guardhttp.ResultRan, before: func(s *outageSite, _ context.CancelFunc) {
-			s.OnRelease = func(context.Context, int, guard.Claim, guard.After) (bool, error) { return false, nil }
+			s.OnRelease = func(context.Context, int, driver.Claim, driver.After) (bool, error) { return false, nil }
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {

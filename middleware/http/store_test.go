@@ -19,6 +19,7 @@ import (
 	"github.com/seed-1795987d/onerun/backend/memory"
 	"github.com/seed-1795987d/onerun/backend/single"
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/internal/testkit/leftout"
 	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 	guardhttp "github.com/seed-1795987d/onerun/middleware/http"
@@ -374,8 +375,8 @@ func TestLong_keysThatExpireLeaveNothing(t *testing.T) {
 // lifeBusy is a store in which every key is busy.
 type lifeBusy struct{ guard.Locker }
 
-func (lifeBusy) TryAcquire(context.Context, guard.Claim) (guard.Grant, error) {
-	return guard.Grant{State: guard.Busy, Left: time.Minute}, nil
+func (lifeBusy) TryAcquire(context.Context, driver.Claim) (driver.Answer, error) {
+	return driver.Answer{State: driver.Busy, Left: time.Minute}, nil
 }
 
 // Row 40 for the keys that were waited for. It does not run in parallel, as it measures the

@@ -21,8 +21,8 @@ func Clock(now time.Time) uint64 {
 // Fence returns a grant of the claim with its fence and the fences that it reserves. last is the
 // last fence that was issued or reserved, and known means that the store cannot have lost a later
 // one. end is the last fence that is in use or reserved from then on.
-func Fence(c driver.Claim, last uint64, known bool, clock uint64) (grant driver.Grant, end uint64) {
-	grant = driver.Grant{State: driver.Granted, Fence: max(last+1, clock), Reserved: max(c.Reserve, 0)}
+func Fence(c driver.Claim, last uint64, known bool, clock uint64) (grant driver.Answer, end uint64) {
+	grant = driver.Answer{State: driver.Granted, Fence: max(last+1, clock), Reserved: max(c.Reserve, 0)}
 	if c.Hint != 0 {
 		grant.Clock = clock
 	}

@@ -17,8 +17,8 @@ type Key struct {
 
 // A Holder is a claim that was granted.
 type Holder struct {
-	ID    string
-	Among int
+	ID         string
+	MaxHolders int
 	// Fence is in use. First and Last are the smallest and the largest fence that a lease under the
 	// claim may have now: readers of one process that have one claim have a fence each, and a
 	// hand-off inside of a process goes on to the next reserved one.
@@ -31,13 +31,13 @@ type Holder struct {
 
 // Wanted is the claim for which others are refused. Its ID is empty if there is none.
 type Wanted struct {
-	ID    string
-	Among int
-	Until time.Time
+	ID         string
+	MaxHolders int
+	Until      time.Time
 }
 
-// Among returns how many may hold the key of the claim at a time.
-func Among(c driver.Claim) int { return max(c.Among, 1) }
+// MaxHolders returns how many may hold the key of the claim at a time.
+func MaxHolders(c driver.Claim) int { return max(c.MaxHolders, 1) }
 
 // Expire forgets holders whose lease has ended, and the wanted claim if its time has passed.
 func (k *Key) Expire(now time.Time) {
@@ -62,44 +62,44 @@ func (k *Key) Admits(c driver.Claim) bool {
 	if k.KeepsAway(c) {
 		return false
 	}
-	most := Among(c)
+	most := MaxHolders(c)
 	for i := range k.Holders {
-		most = min(most, k.Holders[i].Among)
+		most = min(most, k.Holders[i].MaxHolders)
 	}
 	return len(k.Holders) < most
 }
 
 // IsShared reports whether further claims may be granted: nobody holds the key, or nobody alone.
 func (k *Key) IsShared() bool {
-	return !slices.ContainsFunc(k.Holders, func(h Holder) bool { return h.Among == 1 })
+	return !slices.ContainsFunc(k.Holders, func(h Holder) bool { return h.MaxHolders == 1 })
 }
 
 // KeepsAway reports whether another claim is wanted, for which this one is refused.
 func (k *Key) KeepsAway(c driver.Claim) bool {
-	return k.Wanted.ID != "" && k.Wanted.ID != c.ID && Among(c) > k.Wanted.Among
+	return k.Wanted.ID != "" && k.Wanted.ID != c.ID && MaxHolders(c) > k.Wanted.MaxHolders
 }
 
 // Refuse returns the answer to a claim that is not admitted. It makes the claim the wanted one if
 // the claim waits.
-func (k *Key) Refuse(c driver.Claim, now time.Time) driver.Grant {
+func (k *Key) Refuse(c driver.Claim, now time.Time) driver.Answer {
 	if k.KeepsAway(c) {
-		return driver.Grant{
+		return driver.Answer{
 			State: driver.Busy, Left: k.Wanted.Until.Sub(now), Holder: k.Wanted.ID, Shared: true,
 		}
 	}
 	byEnd := func(a, b Holder) int { return a.Ends.Compare(b.Ends) }
 	first := slices.MinFunc(k.Holders, byEnd)
-	if Among(c) == 1 { // all must have gone
+	if MaxHolders(c) == 1 { // all must have gone
 		first = slices.MaxFunc(k.Holders, byEnd)
 	}
-	grant := driver.Grant{
+	grant := driver.Answer{
 		State: driver.Busy, Left: first.Ends.Sub(now), Label: first.Label, Holder: first.ID,
-		Shared: first.Among > 1,
+		Shared: first.MaxHolders > 1,
 	}
 	w := k.Wanted
 	switch {
-	case c.Waits && grant.Shared && (w.ID == "" || w.ID == c.ID || Among(c) < w.Among):
-		k.Wanted = Wanted{c.ID, Among(c), now.Add(driver.WantedFor(c.TTL))}
+	case c.Waits && grant.Shared && (w.ID == "" || w.ID == c.ID || MaxHolders(c) < w.MaxHolders):
+		k.Wanted = Wanted{c.ID, MaxHolders(c), now.Add(driver.WantedFor(c.TTL))}
 		grant.Wanted = true
 	case w.ID == c.ID: // another claim has the key alone by now
 		k.Wanted = Wanted{}
@@ -108,13 +108,13 @@ func (k *Key) Refuse(c driver.Claim, now time.Time) driver.Grant {
 }
 
 // Add adds a claim that is admitted, under the fence of the grant. It sets the grant's seat.
-func (k *Key) Add(c driver.Claim, grant *driver.Grant, ends time.Time) {
+func (k *Key) Add(c driver.Claim, grant *driver.Answer, ends time.Time) {
 	grant.Seat = k.seat(c)
 	if k.Wanted.ID == c.ID {
 		k.Wanted = Wanted{}
 	}
 	k.Holders = append(k.Holders, Holder{
-		ID: c.ID, Among: Among(c), Fence: grant.Fence, First: grant.Fence,
+		ID: c.ID, MaxHolders: MaxHolders(c), Fence: grant.Fence, First: grant.Fence,
 		Last: grant.Fence + uint64(max(grant.Reserved, 0)), Seat: grant.Seat, Label: c.Label, Ends: ends,
 	})
 }
@@ -127,7 +127,7 @@ func (h *Holder) Use(fence uint64, reserve int) {
 	}
 	h.Fence = fence
 	h.Last = max(h.Last, fence+uint64(max(reserve, 0)))
-	if h.Among != driver.Any {
+	if h.MaxHolders != driver.Unlimited {
 		h.First = fence
 	}
 }
@@ -135,7 +135,7 @@ func (h *Holder) Use(fence uint64, reserve int) {
 // seat returns the seat of a claim that is granted: the smallest that no holder has, or 0 if the
 // claim has no seat.
 func (k *Key) seat(c driver.Claim) int {
-	if Among(c) == 1 || Among(c) > driver.MaxSeats {
+	if MaxHolders(c) == 1 || MaxHolders(c) > driver.MaxSeats {
 		return 0
 	}
 	for seat := 1; ; seat++ {
@@ -171,7 +171,7 @@ func (k *Key) Ends() time.Time {
 func (k *Key) Shown(now time.Time) (shown []driver.Holder) {
 	for _, h := range k.Holders {
 		shown = append(shown, driver.Holder{
-			ID: h.ID, Label: h.Label, Fence: h.Fence, Left: h.Ends.Sub(now), Among: h.Among, Seat: h.Seat,
+			ID: h.ID, Label: h.Label, Fence: h.Fence, Left: h.Ends.Sub(now), MaxHolders: h.MaxHolders, Seat: h.Seat,
 			Kept: h.Released,
 		})
 	}

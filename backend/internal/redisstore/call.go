@@ -187,18 +187,18 @@ func (s *Store) toInt(c *Call, answer any, err error) (int64, error) {
 
 // Grant runs a script that asks for a key. Its answers are described in acquire.lua of the backends
 // and in queue.lua.
-func (s *Store) Grant(ctx context.Context, c Call) (driver.Grant, error) {
+func (s *Store) Grant(ctx context.Context, c Call) (driver.Answer, error) {
 	if err := s.checkTTL(&c); err != nil {
-		return driver.Grant{}, err
+		return driver.Answer{}, err
 	}
 	answer, err := s.runAgain(ctx, &c)
 	return s.toGrant(&c, answer, err)
 }
 
 // StartGrant is to Grant what StartHeld is to Int.
-func (s *Store) StartGrant(ctx context.Context, c Call, done func(driver.Grant, error)) {
+func (s *Store) StartGrant(ctx context.Context, c Call, done func(driver.Answer, error)) {
 	if err := s.checkTTL(&c); err != nil {
-		done(driver.Grant{}, err)
+		done(driver.Answer{}, err)
 		return
 	}
 	r := s.unused.Get().(*request)
@@ -206,9 +206,9 @@ func (s *Store) StartGrant(ctx context.Context, c Call, done func(driver.Grant, 
 	s.start(r)
 }
 
-func (s *Store) toGrant(c *Call, answer any, err error) (driver.Grant, error) {
+func (s *Store) toGrant(c *Call, answer any, err error) (driver.Answer, error) {
 	if err != nil && !isShortOfAcks(err) {
-		return driver.Grant{}, s.error(c, err)
+		return driver.Answer{}, s.error(c, err)
 	}
 	grant, ok := toGrant(answer)
 	if _, alone := answer.(int64); ok && alone && c.acquires.Hint != 0 { // see acquire_quick.lua
@@ -217,10 +217,10 @@ func (s *Store) toGrant(c *Call, answer any, err error) (driver.Grant, error) {
 	}
 	switch {
 	case !ok:
-		return driver.Grant{}, s.error(c, ErrAnswer)
+		return driver.Answer{}, s.error(c, ErrAnswer)
 	case err != nil && grant.State == driver.Granted:
 		// replicas have nothing to acknowledge if it was not granted
-		return driver.Grant{}, s.error(c, err)
+		return driver.Answer{}, s.error(c, err)
 	}
 	return grant, nil
 }

@@ -12,13 +12,13 @@ import (
 const foreign = "\x00"
 
 // toGrant reads the answer of a script that acquires a key, see Store.Grant.
-func toGrant(answer any) (grant driver.Grant, sound bool) {
+func toGrant(answer any) (grant driver.Answer, sound bool) {
 	if fence, ok := answer.(int64); ok {
 		return granted(fence, 0, 0)
 	}
 	parts, ok := answer.([]any)
 	if !ok {
-		return driver.Grant{}, false
+		return driver.Answer{}, false
 	}
 	r := &reader{parts: parts}
 	state, number := driver.State(r.integer()), r.integer()
@@ -33,10 +33,10 @@ func toGrant(answer any) (grant driver.Grant, sound bool) {
 		text, before, label := r.text(), r.integer(), r.text()
 		sound = before >= 0
 		record := []byte(text[min(max(before, 0), int64(len(text))):])
-		grant = driver.Grant{State: state, Left: left(number), Record: record, Label: label}
+		grant = driver.Answer{State: state, Left: left(number), Record: record, Label: label}
 	case driver.Busy:
 		sound = true
-		grant = driver.Grant{State: state, Left: left(number), Label: r.text()}
+		grant = driver.Answer{State: state, Left: left(number), Label: r.text()}
 		grant.Holder, grant.Foreign = strings.CutPrefix(r.text(), foreign)
 		if len(r.parts) > 0 {
 			grant.Ahead, grant.Notified = int(r.integer()), r.integer() == 1
@@ -46,13 +46,13 @@ func toGrant(answer any) (grant driver.Grant, sound bool) {
 		}
 	}
 	if !sound || r.bad || len(r.parts) > 0 {
-		return driver.Grant{}, false
+		return driver.Answer{}, false
 	}
 	return grant, true
 }
 
-func granted(fence, clock, reserved int64) (grant driver.Grant, sound bool) {
-	grant = driver.Grant{
+func granted(fence, clock, reserved int64) (grant driver.Answer, sound bool) {
+	grant = driver.Answer{
 		State: driver.Granted, Fence: uint64(fence), Clock: uint64(clock), Reserved: int(reserved),
 	}
 	if fence < 0 {

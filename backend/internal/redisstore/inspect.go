@@ -118,7 +118,7 @@ func toKeyInfo(answer any) (driver.KeyInfo, bool) {
 		info.Holders = append(info.Holders, driver.Holder{
 			ID: of.text(), Owner: of.text(), Label: of.text(),
 			Fence: uint64(of.number()), Left: of.left(), //nolint:gosec // a fence is not negative
-			Among: int(of.number()), Seat: int(of.number()), Kept: of.number() == 1, Foreign: of.number() == 1,
+			MaxHolders: int(of.number()), Seat: int(of.number()), Kept: of.number() == 1, Foreign: of.number() == 1,
 		})
 		bad = bad || of.bad
 	}

@@ -12,7 +12,7 @@ import (
 // follow, see queue.lua.
 //
 //	            each call          all calls             further
-//	acquire     ID, special, owner TTL, label, Publish   Among, ms to be wanted, seat
+//	acquire     ID, special, owner TTL, label, Publish   MaxHolders, ms to be wanted, seat
 //	renew       ID, fence          TTL, reserve          seat
 //	release     ID                 leave, label, Publish (and the record)
 type Layout struct {
@@ -28,7 +28,7 @@ type Layout struct {
 
 // call returns a call for the claim, without arguments.
 func (l *Locker) call(op driver.Op, c driver.Claim) Call {
-	shared := c.Among > 1 || c.Repeated && op != driver.OpRenew
+	shared := c.MaxHolders > 1 || c.Repeated && op != driver.OpRenew
 	script := l.layout.Program.Script(op, Variant{Shared: shared, Queued: c.Queue != driver.Unqueued})
 	call := Call{Op: op, Key: c.Key, Script: script, Names: l.layout.Names(op, c.Key)}
 	if script.furtherKeys > 0 {
@@ -48,7 +48,7 @@ func (l *Locker) acquireCall(c driver.Claim) Call {
 		if c.Waits {
 			wantedFor = Milliseconds(driver.WantedFor(c.TTL))
 		}
-		call.FurtherArgs = []any{max(c.Among, 1), wantedFor}
+		call.FurtherArgs = []any{max(c.MaxHolders, 1), wantedFor}
 	}
 	if c.Queue != driver.Unqueued {
 		l.queue.acquire(c, &call)
@@ -66,7 +66,7 @@ func (l *Locker) renewCall(c driver.Claim) Call {
 
 // releaseCall returns the call that releases the claim's key.
 func (l *Locker) releaseCall(c driver.Claim, after driver.After) Call {
-	if c.Among > 1 {
+	if c.MaxHolders > 1 {
 		after = driver.After{Keep: after.Keep} // it leaves no marker
 	}
 	leave, label, record := residue(c, after)

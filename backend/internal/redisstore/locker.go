@@ -61,9 +61,9 @@ func (l *Locker) Raise(ctx context.Context, name, counter string, to int64) (int
 }
 
 // TryAcquire implements driver.Locker.
-func (l *Locker) TryAcquire(ctx context.Context, c driver.Claim) (driver.Grant, error) {
+func (l *Locker) TryAcquire(ctx context.Context, c driver.Claim) (driver.Answer, error) {
 	if err := l.layout.Check(c); err != nil {
-		return driver.Grant{}, err
+		return driver.Answer{}, err
 	}
 	if c.Queue == driver.Queued { // the caller subscribes after the answer
 		l.queue.asked.add(c.ID, underWay)
@@ -76,26 +76,26 @@ func (l *Locker) TryAcquire(ctx context.Context, c driver.Claim) (driver.Grant, 
 // and does not know it. Its caller has gone, so the next claim in the queue need not wait for it.
 // dequeue does not release the claim: the notification may be older than a grant.
 func (l *Locker) dequeue(key, id string) {
-	c := driver.Claim{Key: key, ID: id, Owner: id, Queue: driver.Queued, Among: driver.Any}
+	c := driver.Claim{Key: key, ID: id, Owner: id, Queue: driver.Queued, MaxHolders: driver.Unlimited}
 	ctx, cancel := context.WithTimeout(context.Background(), driver.NotifyGrace)
 	l.store.StartHeld(ctx, l.dequeueCall(c), func(bool, error) { cancel() })
 }
 
 // StartAcquire implements driver.Starter.
-func (l *Locker) StartAcquire(ctx context.Context, c driver.Claim, done func(driver.Grant, error)) {
+func (l *Locker) StartAcquire(ctx context.Context, c driver.Claim, done func(driver.Answer, error)) {
 	if err := l.layout.Check(c); err != nil {
-		done(driver.Grant{}, err)
+		done(driver.Answer{}, err)
 		return
 	}
 	l.store.StartGrant(ctx, l.acquireCall(c), done)
 }
 
 // AcquireBatch implements driver.BatchAcquirer: one round trip to each node.
-func (l *Locker) AcquireBatch(ctx context.Context, claims []driver.Claim, report func(i int, g driver.Grant, err error)) {
+func (l *Locker) AcquireBatch(ctx context.Context, claims []driver.Claim, report func(i int, g driver.Answer, err error)) {
 	for _, c := range claims {
 		if err := l.layout.Check(c); err != nil {
 			for i := range claims {
-				report(i, driver.Grant{}, err)
+				report(i, driver.Answer{}, err)
 			}
 			return
 		}

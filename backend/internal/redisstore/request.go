@@ -14,7 +14,7 @@ type request struct {
 	call     Call
 	bySource bool                        // the server did not know the script
 	done     func(answer any, err error) // or nil:
-	granted  func(driver.Grant, error)   // see StartGrant; or nil:
+	granted  func(driver.Answer, error)  // see StartGrant; or nil:
 	held     func(bool, error)           // see StartHeld; or nil if a caller waits
 	ready    chan signal                 // tells the caller that there are:
 	answer   any

@@ -9,11 +9,11 @@ import (
 // AcquireBatch implements driver.BatchAcquirer: claims that a script can serve together are made by
 // one, on each server. call returns the call for a claim.
 func (s *Store) AcquireBatch(
-	ctx context.Context, claims []driver.Claim, call func(driver.Claim) Call, report func(i int, g driver.Grant, err error),
+	ctx context.Context, claims []driver.Claim, call func(driver.Claim) Call, report func(i int, g driver.Answer, err error),
 ) {
 	s.several(ctx, claims, call, func(i int, c *Call, answer any, err error) {
 		if refused := s.checkTTL(c); refused != nil {
-			report(i, driver.Grant{}, refused)
+			report(i, driver.Answer{}, refused)
 			return
 		}
 		grant, err := s.toGrant(c, answer, err)

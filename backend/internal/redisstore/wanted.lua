@@ -1,7 +1,8 @@
 -- The claim of a key for which others are refused, for scripts of claims that share keys. Answers
 -- nothing. It follows times.lua, and Lua that has the string wanted: the name of a Redis key with
--- the claim's ID, its Among, and until when it is wanted, separated by spaces. It may last longer
--- than the holders, so that no other claim is granted before the wanted claim was made again.
+-- the claim's ID, its MaxHolders, and until when it is wanted, separated by spaces. It may last
+-- longer than the holders, so that no other claim is granted before the wanted claim was made
+-- again.
 
 -- read_wanted returns the wanted claim, or nil.
 local function read_wanted()
@@ -35,8 +36,8 @@ local function forget_wanted(mark, id)
   return true
 end
 
--- want makes a refused claim wanted for some ms, unless a claim is that has no larger Among. It
--- returns false if it cannot.
+-- want makes a refused claim wanted for some ms, unless a claim is that has no larger MaxHolders.
+-- It returns false if it cannot.
 local function want(mark, id, among, ms)
   if ms == 0 or mark and mark.id ~= id and mark.among <= among then
     return false

@@ -18,8 +18,8 @@ type Fair struct {
 	askAt time.Duration // when to ask again
 	// when to check whether a claim ahead, which was notified, has come; or never
 	checkAt    time.Duration
-	notified   bool         // since the last request
-	answer     driver.Grant // the last
+	notified   bool          // since the last request
+	answer     driver.Answer // the last
 	answeredAt time.Duration
 	sub        *Subscription
 }

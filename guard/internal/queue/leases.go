@@ -43,7 +43,7 @@ func (qs *Queues[C]) Granted(now time.Duration, p ID, w *Local[C], h Holder, too
 // then be asking the store, and the next one is the successor.
 func (qs *Queues[C]) Successor(key string, h Holder, t Terms) *Local[C] {
 	q := qs.byID[ID{Key: key}]
-	if q == nil || t.Among <= 1 && (q.holder != h || q.requester != nil) {
+	if q == nil || t.MaxHolders <= 1 && (q.holder != h || q.requester != nil) {
 		return nil
 	}
 	w := q.head()
@@ -90,7 +90,7 @@ func (qs *Queues[C]) Offer(w *Local[C]) {
 // HandOff makes h, a lease that follows the holder's, the holder, and offers it to w. w leaves the
 // queue, and its next step is Take.
 func (qs *Queues[C]) HandOff(w *Local[C], h Holder) {
-	if w.terms.Among > 1 {
+	if w.terms.MaxHolders > 1 {
 		qs.Offer(w)
 		return
 	}

@@ -39,10 +39,10 @@ var _ Waiter = (*Local[int])(nil)
 
 // Terms are what a lease must agree with to be handed off: the store knows them.
 type Terms struct {
-	TTL   time.Duration
-	Owner string
-	Renew bool
-	Among int
+	TTL        time.Duration
+	Owner      string
+	Renew      bool
+	MaxHolders int
 }
 
 // Init makes w ready for use. call is the caller's, see Queues.Successor.

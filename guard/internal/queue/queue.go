@@ -61,7 +61,7 @@ type Step struct {
 	// Waiting, of a Rest, means that the call waits for a key that is taken, rather than for an
 	// answer. Grant is what is known of the holder.
 	Waiting bool
-	Grant   driver.Grant
+	Grant   driver.Answer
 	Err     error
 
 	// Reserve, of an Ask, means that other calls are waiting, or tend to, so that fences reserved
@@ -83,7 +83,7 @@ type Previous struct {
 
 // An Answer is the store's answer to a request that was not granted.
 type Answer struct {
-	Grant driver.Grant  // Busy or Done
+	Grant driver.Answer // Busy or Done
 	Err   error         // if the store did not answer
 	Took  time.Duration // how long the request took
 }
@@ -91,7 +91,7 @@ type Answer struct {
 // A Holder is a lease of this process.
 type Holder interface {
 	// Busy returns what the store would answer to the claim of another.
-	Busy(now time.Duration) driver.Grant
+	Busy(now time.Duration) driver.Answer
 }
 
 // ErrUnanswered is the Step.Err of a call whose time was up before the store had answered those
@@ -188,14 +188,14 @@ func (b *base) waking() <-chan struct{} {
 }
 
 // busy notes who holds the key. A claim that was merely notified does not hold it.
-func (b *base) busy(now time.Duration, g driver.Grant) {
+func (b *base) busy(now time.Duration, g driver.Answer) {
 	b.failures = 0
 	if !g.Notified {
 		b.previous = previous(now, g)
 	}
 }
 
-func previous(now time.Duration, g driver.Grant) Previous {
+func previous(now time.Duration, g driver.Answer) Previous {
 	p := Previous{Label: g.Label, Ends: clock.Never}
 	if g.Left >= 0 {
 		p.Ends = now + g.Left

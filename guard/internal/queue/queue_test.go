@@ -28,17 +28,17 @@ var (
 
 // busy returns the answer that the key is held for the given time.
 func busy(left time.Duration) queue.Answer {
-	return queue.Answer{Grant: driver.Grant{State: driver.Busy, Left: left, Label: "holder", Holder: "h"}, Took: trip}
+	return queue.Answer{Grant: driver.Answer{State: driver.Busy, Left: left, Label: "holder", Holder: "h"}, Took: trip}
 }
 
 func done(record string) queue.Answer {
-	return queue.Answer{Grant: driver.Grant{State: driver.Done, Left: time.Hour, Record: []byte(record)}}
+	return queue.Answer{Grant: driver.Answer{State: driver.Done, Left: time.Hour, Record: []byte(record)}}
 }
 
 // lease is a lease of this process.
 type lease struct{ label string }
 
-func (l *lease) Busy(time.Duration) driver.Grant { return driver.Grant{Left: ttl, Label: l.label} }
+func (l *lease) Busy(time.Duration) driver.Answer { return driver.Answer{Left: ttl, Label: l.label} }
 
 // waits returns the limits of a call that begins at the instant 0 and waits for the given time.
 func waits(wait time.Duration) queue.Limits {

@@ -71,9 +71,9 @@ type queue[C any] struct {
 	// What the store has last answered.
 	answered   bool
 	answeredAt time.Duration
-	answer     *driver.Grant // Busy; nil if it was never asked
-	err        error         // instead of an answer
-	failures   int           // in a row
+	answer     *driver.Answer // Busy; nil if it was never asked
+	err        error          // instead of an answer
+	failures   int            // in a row
 
 	polls  int // answers of busy since a lease of this process held the key
 	missed int // holders of other processes since then
@@ -186,18 +186,18 @@ func (q *queue[C]) wasHeld() bool {
 func (q *queue[C]) contested() bool { return q.answer != nil && q.answer.Contested }
 
 // busy returns what the store would answer to another claim, as far as is known.
-func (q *queue[C]) busy(now time.Duration) driver.Grant {
+func (q *queue[C]) busy(now time.Duration) driver.Answer {
 	if q.holder != nil {
 		return q.holder.Busy(now)
 	}
 	if q.answer == nil {
-		return driver.Grant{}
+		return driver.Answer{}
 	}
 	return later(*q.answer, now-q.answeredAt)
 }
 
 // later returns what an answer of the store says some time after it came.
-func later(g driver.Grant, passed time.Duration) driver.Grant {
+func later(g driver.Answer, passed time.Duration) driver.Answer {
 	if g.Left > 0 {
 		g.Left = max(0, g.Left-passed)
 	}

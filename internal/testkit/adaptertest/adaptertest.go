@@ -16,6 +16,7 @@ import (
 
 	"github.com/seed-1795987d/onerun/backend/memory"
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
 // An Adapter is one that is tested.
@@ -157,8 +158,8 @@ type store struct {
 	*memory.Locker
 
 	mu     sync.Mutex
-	claims []guard.Claim
-	afters []guard.After
+	claims []driver.Claim
+	afters []driver.After
 	names  []string // of the work
 	hooked bool
 }
@@ -170,13 +171,13 @@ func (s *store) note(change func()) {
 }
 
 // TryAcquire implements guard.Locker.
-func (s *store) TryAcquire(ctx context.Context, c guard.Claim) (guard.Grant, error) {
+func (s *store) TryAcquire(ctx context.Context, c driver.Claim) (driver.Answer, error) {
 	s.note(func() { s.claims = append(s.claims, c) })
 	return s.Locker.TryAcquire(ctx, c)
 }
 
 // Release implements guard.Locker.
-func (s *store) Release(ctx context.Context, c guard.Claim, after guard.After) (bool, error) {
+func (s *store) Release(ctx context.Context, c driver.Claim, after driver.After) (bool, error) {
 	s.note(func() { s.afters = append(s.afters, after) })
 	return s.Locker.Release(ctx, c, after)
 }

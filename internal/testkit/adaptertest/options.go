@@ -30,13 +30,13 @@ type row struct {
 var rows = map[string]row{
 	"WithName":         {func(*store) guard.Option { return guard.WithName("named") }, func(s *store) bool { return slices.Contains(s.names, "named") }},
 	"WithNamespace":    {func(*store) guard.Option { return guard.WithNamespace("other") }, keyed("other:")},
-	"WithoutNamespace": {func(*store) guard.Option { return guard.WithoutNamespace() }, claimed(func(c guard.Claim) bool { return !strings.HasPrefix(c.Key, "test:") })},
+	"WithoutNamespace": {func(*store) guard.Option { return guard.WithoutNamespace() }, claimed(func(c driver.Claim) bool { return !strings.HasPrefix(c.Key, "test:") })},
 	"WithTTL":          {func(*store) guard.Option { return guard.WithTTL(ttl) }, lasting},
-	"WithWait":         {func(*store) guard.Option { return guard.WithWait(time.Second) }, claimed(func(c guard.Claim) bool { return c.Waits })},
-	"WithFair":         {func(*store) guard.Option { return guard.WithFair() }, claimed(func(c guard.Claim) bool { return c.Queue != driver.Unqueued })},
-	"WithOnce":         {func(*store) guard.Option { return guard.WithOnce(24 * time.Hour) }, left(func(a guard.After) bool { return a.Done && a.Keep == 24*time.Hour })},
-	"WithOncePer":      {func(*store) guard.Option { return guard.WithOncePer(24 * time.Hour) }, left(func(a guard.After) bool { return a.Done && a.Keep < 22*time.Hour })},
-	"WithMinHold":      {func(*store) guard.Option { return guard.WithMinHold(time.Minute) }, left(func(a guard.After) bool { return a.Keep > 0 })},
+	"WithWait":         {func(*store) guard.Option { return guard.WithWait(time.Second) }, claimed(func(c driver.Claim) bool { return c.Waits })},
+	"WithFair":         {func(*store) guard.Option { return guard.WithFair() }, claimed(func(c driver.Claim) bool { return c.Queue != driver.Unqueued })},
+	"WithOnce":         {func(*store) guard.Option { return guard.WithOnce(24 * time.Hour) }, left(func(a driver.After) bool { return a.Done && a.Keep == 24*time.Hour })},
+	"WithOncePer":      {func(*store) guard.Option { return guard.WithOncePer(24 * time.Hour) }, left(func(a driver.After) bool { return a.Done && a.Keep < 22*time.Hour })},
+	"WithMinHold":      {func(*store) guard.Option { return guard.WithMinHold(time.Minute) }, left(func(a driver.After) bool { return a.Keep > 0 })},
 	"WithMaxHold":      {func(*store) guard.Option { return guard.WithMaxHold(time.Minute) }, nil},
 	"WithoutRenewal":   {func(*store) guard.Option { return guard.WithoutRenewal() }, nil},
 	"WithRenewal":      {func(*store) guard.Option { return guard.WithRenewal() }, nil},
@@ -46,37 +46,37 @@ var rows = map[string]row{
 	"WithOwnerFrom": {func(*store) guard.Option {
 		return guard.WithOwnerFrom(func(string) string { return "import of 17" })
 	}, owned},
-	"WithLabel": {func(*store) guard.Option { return guard.WithLabel("pod-7") }, claimed(func(c guard.Claim) bool { return strings.Contains(c.Label, "pod-7") })},
+	"WithLabel": {func(*store) guard.Option { return guard.WithLabel("pod-7") }, claimed(func(c driver.Claim) bool { return strings.Contains(c.Label, "pod-7") })},
 	"WithHook": {func(s *store) guard.Option {
 		return guard.WithHook(guard.Hook{AcquireEnd: func(context.Context, guard.Event) { s.note(func() { s.hooked = true }) }})
 	}, func(s *store) bool { return s.hooked }},
-	"WithShared": {func(*store) guard.Option { return guard.WithShared() }, among(driver.Any)},
+	"WithShared": {func(*store) guard.Option { return guard.WithShared() }, among(driver.Unlimited)},
 	"WithLimit":  {func(*store) guard.Option { return guard.WithLimit(3) }, among(3)},
 }
 
 // ttl is no default of any adapter.
 const ttl = 7 * time.Second
 
-func lasting(s *store) bool { return claimed(func(c guard.Claim) bool { return c.TTL == ttl })(s) }
+func lasting(s *store) bool { return claimed(func(c driver.Claim) bool { return c.TTL == ttl })(s) }
 
-func claimed(is func(guard.Claim) bool) func(*store) bool {
+func claimed(is func(driver.Claim) bool) func(*store) bool {
 	return func(s *store) bool { return slices.ContainsFunc(s.claims, is) }
 }
 
-func left(is func(guard.After) bool) func(*store) bool {
+func left(is func(driver.After) bool) func(*store) bool {
 	return func(s *store) bool { return slices.ContainsFunc(s.afters, is) }
 }
 
 func keyed(prefix string) func(*store) bool {
-	return claimed(func(c guard.Claim) bool { return strings.HasPrefix(c.Key, prefix) })
+	return claimed(func(c driver.Claim) bool { return strings.HasPrefix(c.Key, prefix) })
 }
 
 func among(n int) func(*store) bool {
-	return claimed(func(c guard.Claim) bool { return c.Among == n })
+	return claimed(func(c driver.Claim) bool { return c.MaxHolders == n })
 }
 
 func owned(s *store) bool {
-	return claimed(func(c guard.Claim) bool { return c.Owner == "import of 17" })(s)
+	return claimed(func(c driver.Claim) bool { return c.Owner == "import of 17" })(s)
 }
 
 // TestAllOptions tests that the suite knows all options of package guard: an option that it does

@@ -6,7 +6,6 @@ import (
 	"context"
 
 	"github.com/seed-1795987d/onerun/backend/memory"
-	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
@@ -32,15 +31,15 @@ var (
 )
 
 // TryAcquire implements driver.Locker.
-func (l Line) TryAcquire(ctx context.Context, c guard.Claim) (guard.Grant, error) {
+func (l Line) TryAcquire(ctx context.Context, c driver.Claim) (driver.Answer, error) {
 	if err := l.Ask(ctx, Call{"acquire", driver.OpAcquire, c.Key}); err != nil {
-		return guard.Grant{}, err
+		return driver.Answer{}, err
 	}
 	return l.Locker.TryAcquire(ctx, c)
 }
 
 // Renew implements driver.Locker.
-func (l Line) Renew(ctx context.Context, c guard.Claim) (bool, error) {
+func (l Line) Renew(ctx context.Context, c driver.Claim) (bool, error) {
 	if err := l.Ask(ctx, Call{"renew", driver.OpRenew, c.Key}); err != nil {
 		return false, err
 	}
@@ -48,7 +47,7 @@ func (l Line) Renew(ctx context.Context, c guard.Claim) (bool, error) {
 }
 
 // RenewBatch implements driver.BatchRenewer.
-func (l Line) RenewBatch(ctx context.Context, claims []guard.Claim, report func(i int, held bool, err error)) {
+func (l Line) RenewBatch(ctx context.Context, claims []driver.Claim, report func(i int, held bool, err error)) {
 	for i, c := range claims {
 		held, err := l.Renew(ctx, c)
 		report(i, held, err)
@@ -56,7 +55,7 @@ func (l Line) RenewBatch(ctx context.Context, claims []guard.Claim, report func(
 }
 
 // Release implements driver.Locker.
-func (l Line) Release(ctx context.Context, c guard.Claim, after guard.After) (bool, error) {
+func (l Line) Release(ctx context.Context, c driver.Claim, after driver.After) (bool, error) {
 	if err := l.Ask(ctx, Call{"release", driver.OpRelease, c.Key}); err != nil {
 		return false, err
 	}

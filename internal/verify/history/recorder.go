@@ -39,7 +39,7 @@ func (l *Log) Record(inner guard.Locker) guard.Locker {
 func (r recorder) Unwrap() guard.Locker { return r.Locker }
 
 // TryAcquire implements guard.Locker.
-func (r recorder) TryAcquire(ctx context.Context, c guard.Claim) (guard.Grant, error) {
+func (r recorder) TryAcquire(ctx context.Context, c driver.Claim) (driver.Answer, error) {
 	e := r.begin(Acquire, c)
 	grant, err := r.Locker.TryAcquire(ctx, c)
 	e.Fence = grant.Fence
@@ -47,11 +47,11 @@ func (r recorder) TryAcquire(ctx context.Context, c guard.Claim) (guard.Grant, e
 	case err != nil:
 		e.Outcome, e.Fence = failed(err), 0
 		e.Err = err.Error()
-	case grant.State == guard.Granted:
+	case grant.State == driver.Granted:
 		e.Outcome = OK
 		r.log.granted(c.Owner, c.ID, e.Call)
 		e.Reserve = grant.Reserved
-	case grant.State == guard.Done:
+	case grant.State == driver.Done:
 		e.Outcome = Done
 	case grant.Contested, grant.Notified:
 		e.Outcome = Neither
@@ -63,7 +63,7 @@ func (r recorder) TryAcquire(ctx context.Context, c guard.Claim) (guard.Grant, e
 }
 
 // Renew implements guard.Locker.
-func (r recorder) Renew(ctx context.Context, c guard.Claim) (bool, error) {
+func (r recorder) Renew(ctx context.Context, c driver.Claim) (bool, error) {
 	e := r.begin(Renew, c)
 	held, err := r.Locker.Renew(ctx, c)
 	r.answer(e, held, err)
@@ -71,7 +71,7 @@ func (r recorder) Renew(ctx context.Context, c guard.Claim) (bool, error) {
 }
 
 // RenewBatch implements driver.BatchRenewer.
-func (r batchRecorder) RenewBatch(ctx context.Context, claims []guard.Claim, report func(int, bool, error)) {
+func (r batchRecorder) RenewBatch(ctx context.Context, claims []driver.Claim, report func(int, bool, error)) {
 	all := make([]Event, len(claims))
 	for i, c := range claims {
 		all[i] = r.begin(Renew, c)
@@ -83,14 +83,14 @@ func (r batchRecorder) RenewBatch(ctx context.Context, claims []guard.Claim, rep
 }
 
 // Release implements guard.Locker.
-func (r recorder) Release(ctx context.Context, c guard.Claim, after guard.After) (bool, error) {
+func (r recorder) Release(ctx context.Context, c driver.Claim, after driver.After) (bool, error) {
 	e := r.begin(Release, c)
 	held, err := r.Locker.Release(ctx, c, after)
 	r.answer(e, held, err)
 	return held, err
 }
 
-func (r recorder) begin(kind Kind, c guard.Claim) Event {
+func (r recorder) begin(kind Kind, c driver.Claim) Event {
 	return r.log.Begin(Event{Kind: kind, Key: c.Key, Claim: c.ID, Fence: c.Fence, Reserve: c.Reserve, TTL: c.TTL})
 }
 

@@ -34,22 +34,22 @@ func sharedBy(t *testing.T, store guard.Locker, clients, claims int) []history.S
 	for client := range clients {
 		all.Go(func() {
 			for n := range claims {
-				among := []int{1, 2, 3, driver.Any}[rand.IntN(4)]
+				among := []int{1, 2, 3, driver.Unlimited}[rand.IntN(4)]
 				id := fmt.Sprintf("%d.%d", client, n)
-				c := guard.Claim{Key: "k", ID: id, Owner: id, TTL: time.Hour, Among: among}
-				call := history.SharedCall{Client: client, Claim: c.ID, Among: among}
+				c := driver.Claim{Key: "k", ID: id, Owner: id, TTL: time.Hour, MaxHolders: among}
+				call := history.SharedCall{Client: client, Claim: c.ID, MaxHolders: among}
 				for range 1 + rand.IntN(2) {
 					asked := call
 					asked.Kind, asked.Outcome, asked.Call = history.Acquire, history.Busy, history.Now()
 					grant, err := store.TryAcquire(context.Background(), c)
-					if err == nil && grant.State == guard.Granted {
+					if err == nil && grant.State == driver.Granted {
 						asked.Outcome, asked.Fence = history.OK, grant.Fence
 					}
 					note(asked)
 				}
 				runtime.Gosched() // while others ask
 				call.Kind, call.Outcome, call.Call = history.Release, history.NotHeld, history.Now()
-				if held, err := store.Release(context.Background(), c, guard.After{}); err == nil && held {
+				if held, err := store.Release(context.Background(), c, driver.After{}); err == nil && held {
 					call.Outcome = history.OK
 				}
 				note(call)
@@ -93,8 +93,8 @@ func TestLinearizableShared_backendsAre(t *testing.T) {
 // generous lets a key have one holder more than its claims allow.
 type generous struct{ guard.Locker }
 
-func (g generous) TryAcquire(ctx context.Context, c guard.Claim) (guard.Grant, error) {
-	c.Among++
+func (g generous) TryAcquire(ctx context.Context, c driver.Claim) (driver.Answer, error) {
+	c.MaxHolders++
 	runtime.Gosched() // so that claims meet
 	return g.Locker.TryAcquire(ctx, c)
 }
@@ -102,9 +102,9 @@ func (g generous) TryAcquire(ctx context.Context, c guard.Claim) (guard.Grant, e
 // deaf ignores the limits of the holders: they all seem to hold the key with any number.
 type deaf struct{ guard.Locker }
 
-func (d deaf) TryAcquire(ctx context.Context, c guard.Claim) (guard.Grant, error) {
-	if c.Among > 1 {
-		c.Among = driver.Any
+func (d deaf) TryAcquire(ctx context.Context, c driver.Claim) (driver.Answer, error) {
+	if c.MaxHolders > 1 {
+		c.MaxHolders = driver.Unlimited
 	}
 	return d.Locker.TryAcquire(ctx, c)
 }
@@ -128,7 +128,7 @@ func TestLinearizableShared_brokenStoresAreNot(t *testing.T) {
 
 func TestLinearizableShared_histories(t *testing.T) {
 	took := func(claim string, among int, at int64, outcome history.Outcome, fence uint64) history.SharedCall {
-		return history.SharedCall{Kind: history.Acquire, Claim: claim, Among: among, Call: at, Return: at + 1, Outcome: outcome, Fence: fence}
+		return history.SharedCall{Kind: history.Acquire, Claim: claim, MaxHolders: among, Call: at, Return: at + 1, Outcome: outcome, Fence: fence}
 	}
 	left := func(claim string, at int64, outcome history.Outcome) history.SharedCall {
 		return history.SharedCall{Kind: history.Release, Claim: claim, Call: at, Return: at + 1, Outcome: outcome}
@@ -138,12 +138,12 @@ func TestLinearizableShared_histories(t *testing.T) {
 		legal bool
 	}{
 		"readers, then a writer": {[]history.SharedCall{
-			took("a", driver.Any, 0, ok, 1), took("b", driver.Any, 2, ok, 2), took("w", 1, 4, busy, 0),
+			took("a", driver.Unlimited, 0, ok, 1), took("b", driver.Unlimited, 2, ok, 2), took("w", 1, 4, busy, 0),
 			left("a", 6, ok), left("b", 8, ok), took("w", 1, 10, ok, 3),
 		}, true},
 		"the smallest limit of the holders counts": {[]history.SharedCall{took("a", 2, 0, ok, 1), took("b", 3, 2, ok, 2), took("c", 5, 4, busy, 0)}, true},
 		"it does not count":                        {[]history.SharedCall{took("a", 2, 0, ok, 1), took("b", 3, 2, ok, 2), took("c", 5, 4, ok, 3)}, false},
-		"a writer beside a reader":                 {[]history.SharedCall{took("a", driver.Any, 0, ok, 1), took("w", 1, 2, ok, 2)}, false},
+		"a writer beside a reader":                 {[]history.SharedCall{took("a", driver.Unlimited, 0, ok, 1), took("w", 1, 2, ok, 2)}, false},
 		"refused for no reason":                    {[]history.SharedCall{took("a", 3, 0, ok, 1), took("b", 3, 2, busy, 0)}, false},
 		"a repeated claim counts once":             {[]history.SharedCall{took("a", 2, 0, ok, 1), took("a", 2, 2, ok, 1), took("b", 2, 4, ok, 2)}, true},
 		"a repeated claim has another fence":       {[]history.SharedCall{took("a", 2, 0, ok, 1), took("a", 2, 2, ok, 2)}, false},

@@ -9,7 +9,7 @@ var sharing = []mutant{
 	},
 	{
 		name: "mutant_own_limit_alone_counts", rule: 27, does: "a claim is granted by its own limit, whatever the holders allow",
-		hunks: []hunk{{"backend/internal/holders/holders.go", "most = min(most, k.Holders[i].Among)", "_ = i"}},
+		hunks: []hunk{{"backend/internal/holders/holders.go", "most = min(most, k.Holders[i].MaxHolders)", "_ = i"}},
 		pkg:   "backend/memory", test: "TestLocker/the_smallest_number_of_the_holders_and_the_claim_counts",
 	},
 	{
@@ -19,7 +19,7 @@ var sharing = []mutant{
 	},
 	{
 		name: "mutant_minimum_hold_is_no_holder", rule: 27, does: "a shared claim whose minimum hold has not passed is not counted",
-		hunks: []hunk{{"backend/internal/holders/holders.go", "	return len(k.Holders) < most", "	n := 0\n	for _, h := range k.Holders {\n		if !h.Released || h.Among == 1 {\n			n++\n		}\n	}\n	return n < most"}},
+		hunks: []hunk{{"backend/internal/holders/holders.go", "	return len(k.Holders) < most", "	n := 0\n	for _, h := range k.Holders {\n		if !h.Released || h.MaxHolders == 1 {\n			n++\n		}\n	}\n	return n < most"}},
 		pkg:   "backend/memory", test: "TestLocker/a_minimum_hold_of_a_shared_claim_counts_as_a_holder",
 	},
 	{
@@ -29,7 +29,7 @@ var sharing = []mutant{
 	},
 	{
 		name: "mutant_readers_of_all_settings_join", rule: 27, does: "a call that must have a lease of its own joins that of another",
-		hunks: []hunk{{"guard/sharing.go", "return s.among == driver.Any && !s.fair &&", "return s.among > 1 && !s.fair &&"}},
+		hunks: []hunk{{"guard/sharing.go", "return s.among == driver.Unlimited && !s.fair &&", "return s.among > 1 && !s.fair &&"}},
 		pkg:   "guard", test: "TestLimit_holdsForAllProcesses",
 	},
 	{
@@ -102,7 +102,7 @@ var sharing = []mutant{
 	},
 	{
 		name: "mutant_wanted_is_ignored", rule: 27, does: "a store grants shared claims while a writer is wanted",
-		hunks: []hunk{{"backend/internal/holders/holders.go", `return k.Wanted.ID != "" && k.Wanted.ID != c.ID && Among(c) > k.Wanted.Among`, "return false"}},
+		hunks: []hunk{{"backend/internal/holders/holders.go", `return k.Wanted.ID != "" && k.Wanted.ID != c.ID && MaxHolders(c) > k.Wanted.MaxHolders`, "return false"}},
 		pkg:   "backend/memory", test: "TestLocker/a_claim_that_waits_keeps_later_readers_out",
 	},
 	{

@@ -72,7 +72,7 @@ var waiting = []mutant{
 	},
 	{
 		name: "mutant_done_runs_again", rule: 14, does: "a waiter runs work that is done",
-		hunks: []hunk{{"guard/ask.go", "if err == nil && grant.State == Granted {", "if err == nil && grant.State != Busy {"}},
+		hunks: []hunk{{"guard/ask.go", "if err == nil && grant.State == driver.Granted {", "if err == nil && grant.State != driver.Busy {"}},
 		pkg:   "guard", test: "TestWait_returnsDoneIfTheWorkFinishesMeanwhile",
 	},
 	{

@@ -142,7 +142,7 @@ func TestLong_failoverToAReplica(t *testing.T) {
 
 	// A standby grants nothing, and answers nothing: it may be behind.
 	sharing := claim("before", long)
-	sharing.Among = 2
+	sharing.MaxHolders = 2
 	for _, c := range []driver.Claim{claim("before", long), claim("free", long), sharing} {
 		_, err = standby.TryAcquire(t.Context(), c)
 		requireKind(t, driver.KindReadOnly, err)

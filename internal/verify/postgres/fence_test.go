@@ -37,7 +37,7 @@ func under(c driver.Claim, fence uint64) leased {
 }
 
 // mustAcquire makes a claim that must be granted.
-func mustAcquire(t testing.TB, l *postgres.Locker, c driver.Claim) driver.Grant {
+func mustAcquire(t testing.TB, l *postgres.Locker, c driver.Claim) driver.Answer {
 	t.Helper()
 	g, err := l.TryAcquire(t.Context(), c)
 	require.NoError(t, err)
@@ -46,7 +46,7 @@ func mustAcquire(t testing.TB, l *postgres.Locker, c driver.Claim) driver.Grant 
 }
 
 // awaitGrant makes a claim until it is granted.
-func awaitGrant(t testing.TB, l *postgres.Locker, c driver.Claim) (g driver.Grant) {
+func awaitGrant(t testing.TB, l *postgres.Locker, c driver.Claim) (g driver.Answer) {
 	t.Helper()
 	require.Eventually(t, func() bool {
 		var err error
@@ -129,7 +129,7 @@ func checksFences(t *testing.T, dsn string) {
 			require.True(t, held)
 			time.Sleep(20 * time.Millisecond) // the lease expires
 			next := claim(key, long)
-			next.Among = among
+			next.MaxHolders = among
 			ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 			defer cancel()
 			_, err = other.TryAcquire(ctx, next)
@@ -288,11 +288,11 @@ func checksFences(t *testing.T, dsn string) {
 	}
 
 	t.Run("each claim that shares a key has its fence", func(t *testing.T) {
-		var grants []driver.Grant
+		var grants []driver.Answer
 		var claims []driver.Claim
 		for range 2 {
 			c := claim("shared", long)
-			c.Among = 2
+			c.MaxHolders = 2
 			claims = append(claims, c)
 			grants = append(grants, mustAcquire(t, l, c))
 		}
@@ -328,11 +328,11 @@ func checksFences(t *testing.T, dsn string) {
 }
 
 // reserving acquires the key with reserved fences: a new key reserves none for 131 ms.
-func reserving(t testing.TB, l *postgres.Locker, key string, among int) (c driver.Claim, g driver.Grant) {
+func reserving(t testing.TB, l *postgres.Locker, key string, among int) (c driver.Claim, g driver.Answer) {
 	t.Helper()
 	require.Eventually(t, func() bool {
 		c = claim(key, long)
-		c.Reserve, c.Among = 3, among
+		c.Reserve, c.MaxHolders = 3, among
 		g = mustAcquire(t, l, c)
 		if g.Reserved < 2 {
 			_, err := l.Release(t.Context(), c, driver.After{})

@@ -34,8 +34,8 @@ func TestLocker(t *testing.T) {
 		"releases delete old rows":                                          cleansByItself,
 		"one of the claims that meet on a new key is granted":               oneOfNewKey,
 		"a waiter of another process is granted the key after its release":  waiterIsServed,
-		"errors have a kind":                                                errorsHaveAKind,
-		"a fence is checked in the transaction of the caller":               checksFences,
+		"errors have a kind": errorsHaveAKind,
+		"a fence is checked in the transaction of the caller": checksFences,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -81,7 +81,7 @@ func needsFewRights(t *testing.T, dsn string) {
 	defer stop()
 	<-woken
 	c := claim("key", long)
-	c.Among = 2
+	c.MaxHolders = 2
 	g := mustAcquire(t, l, c)
 	require.NoError(t, l.InTx(t.Context(), under(c, g.Fence), func(*sql.Tx) error { return nil }))
 	_, err = l.Release(t.Context(), c, driver.After{})

@@ -132,7 +132,7 @@ func TestSearchPath_changesWhileALeaseIsHeld(t *testing.T) {
 					return listenTo(dsn)(ctx, channel, begun, notify)
 				}))
 				c, taken := claim("k", long), claim("k", long)
-				c.Among, taken.Among = among, among
+				c.MaxHolders, taken.MaxHolders = among, among
 				g := mustAcquire(t, l, c)
 
 				exec(t, db, path)
@@ -147,7 +147,7 @@ func TestSearchPath_changesWhileALeaseIsHeld(t *testing.T) {
 				_, err = l.TryAcquire(t.Context(), claim("new", long))
 				requireKind(t, driver.KindSettings, err)
 				shared := claim("new", long)
-				shared.Among = 2
+				shared.MaxHolders = 2
 				_, err = l.TryAcquire(t.Context(), shared)
 				requireKind(t, driver.KindSettings, err)
 				woken := make(chan struct{}, 100)

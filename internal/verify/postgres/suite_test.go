@@ -32,7 +32,7 @@ func suite(t *testing.T, server *postgrestest.Server, here, there *sql.DB, opts 
 		// A round trip takes long beside a millisecond.
 		MinTTL: 10 * time.Millisecond,
 		Ledger: true, Inspects: true, Notifies: true,
-		Shares: []int{2, 3, driver.Any},
+		Shares: []int{2, 3, driver.Unlimited},
 		Keys:   []string{"onerun_leases", "{k}", "{k}:fence"},
 	}
 }

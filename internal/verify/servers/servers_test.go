@@ -89,7 +89,7 @@ func (m mode) suite(t *testing.T, backend string) {
 	s := m.start(t, backend)
 	var shares []int
 	if backend == "single" {
-		shares = []int{2, driver.Any}
+		shares = []int{2, driver.Unlimited}
 	}
 	guardtest.Run(t, guardtest.Backend{
 		New:    func(t testing.TB) guard.Locker { s.flush(t); return backends.On(backend, s.connect(t)) },

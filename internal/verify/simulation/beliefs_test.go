@@ -9,11 +9,12 @@ import (
 	"time"
 
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
 // A claim is one that a store has granted.
 type claim struct {
-	guard.Claim
+	driver.Claim
 	asked      time.Time // when the request that was granted was sent, or that which it repeats
 	proven     instant   // when the last request that was granted, or renewed it, was sent
 	releases   int       // its releases that have no answer yet
@@ -39,7 +40,7 @@ type belief struct {
 }
 
 // shared reports whether others may hold the key meanwhile.
-func (c *claim) shared() bool { return c.Among > 1 }
+func (c *claim) shared() bool { return c.MaxHolders > 1 }
 
 // fences are those that a claim may use: the one that it was granted, and those reserved above it.
 type fences struct {
@@ -69,19 +70,19 @@ type beliefs struct {
 type keep struct{ sent, answered, until time.Time }
 
 // granted notes that the store has granted c to a request that was sent at an instant.
-func (b *beliefs) granted(c guard.Claim, sent time.Time, grant guard.Grant) *claim {
+func (b *beliefs) granted(c driver.Claim, sent time.Time, grant driver.Answer) *claim {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	proven := sent
-	if first, ok := b.asked[c.ID]; ok && grant.Held && c.Among > 1 {
+	if first, ok := b.asked[c.ID]; ok && grant.Held && c.MaxHolders > 1 {
 		sent = first // and others were granted since
 	}
 	b.compare(c, sent, grant)
-	kept, most := 0, max(c.Among, 1)
+	kept, most := 0, max(c.MaxHolders, 1)
 	for _, one := range b.kept[c.Key] {
 		left := one.keep
 		if sent.After(left.answered) && time.Now().Before(left.until) && !b.world.disturbedSince(left.sent) {
-			kept, most = kept+1, min(most, max(one.Among, 1))
+			kept, most = kept+1, min(most, max(one.MaxHolders, 1))
 		}
 	}
 	if kept >= most {
@@ -95,7 +96,7 @@ func (b *beliefs) granted(c guard.Claim, sent time.Time, grant guard.Grant) *cla
 }
 
 // asks notes that a request for the claim is sent.
-func (b *beliefs) asks(c guard.Claim) {
+func (b *beliefs) asks(c driver.Claim) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if _, ok := b.asked[c.ID]; !ok {
@@ -107,14 +108,14 @@ func (b *beliefs) asks(c guard.Claim) {
 // are larger than those of which its process could know when it asked. It does not matter
 // whether, or when, they are used: a lease may be handed off long after the store has forgotten
 // it. b.mu must be held.
-func (b *beliefs) compare(c guard.Claim, sent time.Time, grant guard.Grant) {
+func (b *beliefs) compare(c driver.Claim, sent time.Time, grant driver.Answer) {
 	if grant.Held && b.knows(c.Key, c.ID, grant.Fence) {
 		return // the claim is repeated
 	}
 	if grant.Held { // a request that had no answer was granted, after an earlier grant had ended
 		sent = b.asked[c.ID]
 	}
-	mine := fences{id: c.ID, first: grant.Fence, last: grant.Fence + uint64(grant.Reserved), answered: time.Now(), shared: c.Among > 1}
+	mine := fences{id: c.ID, first: grant.Fence, last: grant.Fence + uint64(grant.Reserved), answered: time.Now(), shared: c.MaxHolders > 1}
 	for _, other := range b.fences[c.Key] {
 		switch {
 		case other.id == mine.id && other.first == mine.first && !b.hasBegun(c):
@@ -141,12 +142,12 @@ func (b *beliefs) knows(key, id string, fence uint64) bool {
 }
 
 // hasBegun reports whether a belief in the claim has begun. b.mu must be held.
-func (b *beliefs) hasBegun(c guard.Claim) bool {
+func (b *beliefs) hasBegun(c driver.Claim) bool {
 	return slices.ContainsFunc(b.of[c.Key], func(of *belief) bool { return of.ID == c.ID })
 }
 
 // renewed notes that the store has renewed the claim on a request that was sent at an instant.
-func (b *beliefs) renewed(c guard.Claim, sent time.Time) {
+func (b *beliefs) renewed(c driver.Claim, sent time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	known := b.claims[c.ID]
@@ -156,18 +157,18 @@ func (b *beliefs) renewed(c guard.Claim, sent time.Time) {
 
 // raised notes that a renewal has raised the fence of a claim, to that of another key. b.mu must be
 // held.
-func (b *beliefs) raised(c guard.Claim) {
+func (b *beliefs) raised(c driver.Claim) {
 	for _, known := range b.fences[c.Key] {
 		switch {
 		case known.first > c.Fence || c.Fence > known.last:
 		case known.id == c.ID:
 			return
-		case b.mayShareFences(known, fences{shared: c.Among > 1}):
+		case b.mayShareFences(known, fences{shared: c.MaxHolders > 1}):
 		default:
 			b.world.violate("I2", "%.6s uses fence %d on %s, of those that %.6s may use", c.ID, c.Fence, c.Key, known.id)
 		}
 	}
-	b.fences[c.Key] = append(b.fences[c.Key], fences{id: c.ID, first: c.Fence, last: c.Fence, answered: time.Now(), shared: c.Among > 1})
+	b.fences[c.Key] = append(b.fences[c.Key], fences{id: c.ID, first: c.Fence, last: c.Fence, answered: time.Now(), shared: c.MaxHolders > 1})
 }
 
 // mayShareFences reports whether two claims that hold a key together may use the same fence: the

@@ -10,51 +10,52 @@ import (
 	"time"
 
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
 // These break what a Guard does: what it asks the store for, and how its callers wait.
 
 // asksFor has Guards ask for something else to be left behind.
-func asksFor(change func(c guard.Claim, after guard.After) guard.After) mutation {
+func asksFor(change func(c driver.Claim, after driver.After) driver.After) mutation {
 	return mutation{asks: func(inner guard.Locker, p *process) guard.Locker { return leaver{mutant{inner, p}, change} }}
 }
 
 type leaver struct {
 	mutant
-	change func(c guard.Claim, after guard.After) guard.After
+	change func(c driver.Claim, after driver.After) driver.After
 }
 
 func (m leaver) Unwrap() guard.Locker { return m.Locker }
 
-func (m leaver) Release(ctx context.Context, c guard.Claim, after guard.After) (bool, error) {
+func (m leaver) Release(ctx context.Context, c driver.Claim, after driver.After) (bool, error) {
 	return m.Locker.Release(ctx, c, m.change(c, after))
 }
 
-func noMarker(_ guard.Claim, after guard.After) guard.After {
+func noMarker(_ driver.Claim, after driver.After) driver.After {
 	if after.Done {
-		return guard.After{}
+		return driver.After{}
 	}
 	return after
 }
 
-func noMarkerOfTicks(c guard.Claim, after guard.After) guard.After {
+func noMarkerOfTicks(c driver.Claim, after driver.After) driver.After {
 	if strings.Contains(c.Key, "@") {
-		return guard.After{}
+		return driver.After{}
 	}
 	return after
 }
 
-func noHold(_ guard.Claim, after guard.After) guard.After {
+func noHold(_ driver.Claim, after driver.After) driver.After {
 	if !after.Done {
-		return guard.After{}
+		return driver.After{}
 	}
 	return after
 }
 
 // markFailures has runs that have failed count as done.
-func markFailures(c guard.Claim, after guard.After) guard.After {
+func markFailures(c driver.Claim, after driver.After) driver.After {
 	if after.Keep == 0 && strings.HasPrefix(c.Key, "once") {
-		return guard.After{Keep: longestWindow, Done: true}
+		return driver.After{Keep: longestWindow, Done: true}
 	}
 	return after
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/internal/testkit/leftout"
 )
 
@@ -98,14 +99,14 @@ func onNode(change func(r remote) guard.Locker) mutation {
 
 type oneMore struct{ remote }
 
-func (m oneMore) TryAcquire(ctx context.Context, c guard.Claim) (guard.Grant, error) {
-	c.Among = max(c.Among, 1) + 1
+func (m oneMore) TryAcquire(ctx context.Context, c driver.Claim) (driver.Answer, error) {
+	c.MaxHolders = max(c.MaxHolders, 1) + 1
 	return m.remote.TryAcquire(ctx, c)
 }
 
 type unwanted struct{ remote }
 
-func (m unwanted) TryAcquire(ctx context.Context, c guard.Claim) (guard.Grant, error) {
+func (m unwanted) TryAcquire(ctx context.Context, c driver.Claim) (driver.Answer, error) {
 	c.Waits = false
 	return m.remote.TryAcquire(ctx, c)
 }
@@ -113,7 +114,7 @@ func (m unwanted) TryAcquire(ctx context.Context, c guard.Claim) (guard.Grant, e
 // wantedStill loses releases of claims that were never granted, which are those without a fence.
 type wantedStill struct{ remote }
 
-func (m wantedStill) Release(ctx context.Context, c guard.Claim, after guard.After) (bool, error) {
+func (m wantedStill) Release(ctx context.Context, c driver.Claim, after driver.After) (bool, error) {
 	if c.Fence == 0 {
 		return false, nil
 	}
@@ -123,12 +124,12 @@ func (m wantedStill) Release(ctx context.Context, c guard.Claim, after guard.Aft
 // unraised renews with the fence that a claim was granted.
 type unraised struct{ remote }
 
-func (m unraised) Renew(ctx context.Context, c guard.Claim) (bool, error) {
+func (m unraised) Renew(ctx context.Context, c driver.Claim) (bool, error) {
 	c.Fence = 0
 	return m.remote.Renew(ctx, c)
 }
 
-func (m unraised) RenewBatch(ctx context.Context, claims []guard.Claim, report func(int, bool, error)) {
+func (m unraised) RenewBatch(ctx context.Context, claims []driver.Claim, report func(int, bool, error)) {
 	claims = slices.Clone(claims)
 	for i := range claims {
 		claims[i].Fence = 0
@@ -145,9 +146,9 @@ type nextFence struct{ mutant }
 
 func (m nextFence) Unwrap() guard.Locker { return m.Locker }
 
-func (m nextFence) TryAcquire(ctx context.Context, c guard.Claim) (guard.Grant, error) {
+func (m nextFence) TryAcquire(ctx context.Context, c driver.Claim) (driver.Answer, error) {
 	grant, err := m.Locker.TryAcquire(ctx, c)
-	if grant.State == guard.Granted {
+	if grant.State == driver.Granted {
 		grant.Fence += uint64(grant.Reserved) + 1
 		grant.Reserved = 0
 	}
@@ -168,7 +169,7 @@ func countFromReply(inner guard.Locker, p *process) guard.Locker {
 
 type lateMutant struct{ mutant }
 
-func (m lateMutant) TryAcquire(ctx context.Context, c guard.Claim) (guard.Grant, error) {
+func (m lateMutant) TryAcquire(ctx context.Context, c driver.Claim) (driver.Answer, error) {
 	late := upTo(m.process.world.rng(c.ID+time.Now().String()), c.TTL/2)
 	c.TTL -= late
 	reply := time.After(late)
@@ -184,7 +185,7 @@ func releaseAnybodys(inner guard.Locker, p *process) guard.Locker {
 
 type carelessRelease struct{ mutant }
 
-func (m carelessRelease) Release(ctx context.Context, c guard.Claim, after guard.After) (bool, error) {
+func (m carelessRelease) Release(ctx context.Context, c driver.Claim, after driver.After) (bool, error) {
 	if after.Keep > 0 {
 		return m.mutant.Release(ctx, c, after)
 	}
@@ -198,7 +199,7 @@ func renewAnybodys(inner guard.Locker, p *process) guard.Locker {
 
 type carelessRenewal struct{ mutant }
 
-func (m carelessRenewal) Renew(ctx context.Context, c guard.Claim) (bool, error) {
+func (m carelessRenewal) Renew(ctx context.Context, c driver.Claim) (bool, error) {
 	return true, m.each(ctx, c, "redis.call('PEXPIRE', key, ARGV[3])")
 }
 
@@ -209,14 +210,14 @@ func trustRenewals(inner guard.Locker, p *process) guard.Locker {
 
 type trustingRenewal struct{ mutant }
 
-func (m trustingRenewal) Renew(ctx context.Context, c guard.Claim) (bool, error) {
+func (m trustingRenewal) Renew(ctx context.Context, c driver.Claim) (bool, error) {
 	_, _ = m.mutant.Renew(ctx, c)
 	return true, nil
 }
 
 // each does something to the lease of c's key. The claim's ID is among the arguments so that the
 // audit takes it for what it says it is: about this claim.
-func (m mutant) each(ctx context.Context, c guard.Claim, do string) error {
+func (m mutant) each(ctx context.Context, c driver.Claim, do string) error {
 	script := "for _, key in ipairs(redis.call('KEYS', '*lease:' .. ARGV[1])) do " + do + " end return 1"
 	return m.process.clients[0].Eval(ctx, script, nil, c.Key, c.ID, c.TTL.Milliseconds()).Err()
 }
@@ -228,9 +229,9 @@ func countFences(inner guard.Locker, p *process) guard.Locker {
 
 type countedFences struct{ mutant }
 
-func (m countedFences) TryAcquire(ctx context.Context, c guard.Claim) (guard.Grant, error) {
+func (m countedFences) TryAcquire(ctx context.Context, c driver.Claim) (driver.Answer, error) {
 	grant, err := m.mutant.TryAcquire(ctx, c)
-	if err != nil || grant.State != guard.Granted {
+	if err != nil || grant.State != driver.Granted {
 		return grant, err
 	}
 	fence, err := m.process.clients[0].Incr(ctx, "fences").Uint64()

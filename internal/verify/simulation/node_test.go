@@ -67,10 +67,10 @@ func (s *keyStores) of(key string) *memory.Locker {
 // startAhead has the fences of an empty store begin 131 ms ahead of its clock, as those of a server
 // do: it may have lost its counter.
 func startAhead(store *memory.Locker, key string) {
-	c := guard.Claim{Key: key, ID: "counter", TTL: guard.MinTTL, Among: driver.Any}
+	c := driver.Claim{Key: key, ID: "counter", TTL: guard.MinTTL, MaxHolders: driver.Unlimited}
 	for range 2 {
 		grant, _ := store.TryAcquire(context.Background(), c) // it is free, and never fails
-		_, _ = store.Release(context.Background(), c, guard.After{})
+		_, _ = store.Release(context.Background(), c, driver.After{})
 		c.Fence = grant.Fence + 1<<17
 	}
 }
@@ -176,7 +176,7 @@ type reply[T any] struct {
 
 // exchange sends a request for a claim, which the store carries out if it arrives, even if ctx has
 // ended by then. It returns the answer, if that arrives in time.
-func exchange[T any](ctx context.Context, r remote, op driver.Op, c guard.Claim, do func(s *keyStores) T) (T, error) {
+func exchange[T any](ctx context.Context, r remote, op driver.Op, c driver.Claim, do func(s *keyStores) T) (T, error) {
 	w := r.node.world
 	replies := make(chan reply[T], 1)
 	w.carriers.Add(1)
@@ -246,30 +246,30 @@ func (r remote) fail(lost fate, epoch int) error {
 	return nil
 }
 
-func (r remote) TryAcquire(ctx context.Context, c guard.Claim) (guard.Grant, error) {
-	return exchange(ctx, r, driver.OpAcquire, c, func(s *keyStores) guard.Grant { return acquireOf(s, c) })
+func (r remote) TryAcquire(ctx context.Context, c driver.Claim) (driver.Answer, error) {
+	return exchange(ctx, r, driver.OpAcquire, c, func(s *keyStores) driver.Answer { return acquireOf(s, c) })
 }
 
-func (r remote) Renew(ctx context.Context, c guard.Claim) (bool, error) {
+func (r remote) Renew(ctx context.Context, c driver.Claim) (bool, error) {
 	return exchange(ctx, r, driver.OpRenew, c, func(s *keyStores) bool { return renewOf(s, c) })
 }
 
-func (r remote) Release(ctx context.Context, c guard.Claim, after guard.After) (bool, error) {
+func (r remote) Release(ctx context.Context, c driver.Claim, after driver.After) (bool, error) {
 	return exchange(ctx, r, driver.OpRelease, c, func(s *keyStores) bool { return releaseOf(s, c, after) })
 }
 
-func (r remote) RenewBatch(ctx context.Context, claims []guard.Claim, report func(int, bool, error)) {
+func (r remote) RenewBatch(ctx context.Context, claims []driver.Claim, report func(int, bool, error)) {
 	answers, err := exchange(ctx, r, driver.OpRenew, claims[0], each(claims, renewOf))
 	reportAll(claims, answers, err, report)
 }
 
-func (r batchRemote) AcquireBatch(ctx context.Context, claims []guard.Claim, report func(int, guard.Grant, error)) {
+func (r batchRemote) AcquireBatch(ctx context.Context, claims []driver.Claim, report func(int, driver.Answer, error)) {
 	answers, err := exchange(ctx, r.remote, driver.OpAcquire, claims[0], each(claims, acquireOf))
 	reportAll(claims, answers, err, report)
 }
 
-func (r batchRemote) ReleaseBatch(ctx context.Context, claims []guard.Claim, report func(int, bool, error)) {
-	release := func(s *keyStores, c guard.Claim) bool { return releaseOf(s, c, guard.After{}) }
+func (r batchRemote) ReleaseBatch(ctx context.Context, claims []driver.Claim, report func(int, bool, error)) {
+	release := func(s *keyStores, c driver.Claim) bool { return releaseOf(s, c, driver.After{}) }
 	answers, err := exchange(ctx, r.remote, driver.OpRelease, claims[0], each(claims, release))
 	reportAll(claims, answers, err, report)
 }
@@ -291,7 +291,7 @@ func (r remote) Subscribe(key, id string, notify func(time.Duration)) (stop func
 func (r remote) Describe() driver.Description { return memory.New().Describe() }
 
 // each returns what carries out a request for several claims.
-func each[T any](claims []guard.Claim, do func(*keyStores, guard.Claim) T) func(*keyStores) []T {
+func each[T any](claims []driver.Claim, do func(*keyStores, driver.Claim) T) func(*keyStores) []T {
 	return func(s *keyStores) []T {
 		all := make([]T, len(claims))
 		for i, c := range claims {
@@ -301,7 +301,7 @@ func each[T any](claims []guard.Claim, do func(*keyStores, guard.Claim) T) func(
 	}
 }
 
-func reportAll[T any](claims []guard.Claim, answers []T, err error, report func(int, T, error)) {
+func reportAll[T any](claims []driver.Claim, answers []T, err error, report func(int, T, error)) {
 	for i := range claims {
 		var answer T
 		if err == nil {
@@ -313,17 +313,17 @@ func reportAll[T any](claims []guard.Claim, answers []T, err error, report func(
 
 // These never fail: a memory.Locker fails only if its context has ended.
 
-func acquireOf(s *keyStores, c guard.Claim) guard.Grant {
+func acquireOf(s *keyStores, c driver.Claim) driver.Answer {
 	grant, _ := s.of(c.Key).TryAcquire(context.Background(), c)
 	return grant
 }
 
-func renewOf(s *keyStores, c guard.Claim) bool {
+func renewOf(s *keyStores, c driver.Claim) bool {
 	held, _ := s.of(c.Key).Renew(context.Background(), c)
 	return held
 }
 
-func releaseOf(s *keyStores, c guard.Claim, after guard.After) bool {
+func releaseOf(s *keyStores, c driver.Claim, after driver.After) bool {
 	held, _ := s.of(c.Key).Release(context.Background(), c, after)
 	return held
 }

@@ -60,15 +60,15 @@ func (r recorder) Subscribe(string, string, func(time.Duration)) (stop func()) {
 
 // goOn returns when the process is not stopped, or goes on. A request whose context has ended by
 // then is not sent: a client that has both an ended context and a connection picks either.
-func (r recorder) goOn(ctx context.Context, c guard.Claim) error {
+func (r recorder) goOn(ctx context.Context, c driver.Claim) error {
 	r.process.step(c.ID)
 	return ctx.Err()
 }
 
-func (r recorder) TryAcquire(ctx context.Context, c guard.Claim) (guard.Grant, error) {
+func (r recorder) TryAcquire(ctx context.Context, c driver.Claim) (driver.Answer, error) {
 	defer r.process.step("answer " + c.ID)
 	if err := r.goOn(ctx, c); err != nil {
-		return guard.Grant{}, err
+		return driver.Answer{}, err
 	}
 	if c.Reserve > 0 {
 		c.Reserve = 1 << 20 // as many as the store is able to
@@ -80,7 +80,7 @@ func (r recorder) TryAcquire(ctx context.Context, c guard.Claim) (guard.Grant, e
 	return grant, err
 }
 
-func (r recorder) Renew(ctx context.Context, c guard.Claim) (bool, error) {
+func (r recorder) Renew(ctx context.Context, c driver.Claim) (bool, error) {
 	defer r.process.step("answer " + c.ID)
 	if err := r.goOn(ctx, c); err != nil {
 		return false, err
@@ -91,7 +91,7 @@ func (r recorder) Renew(ctx context.Context, c guard.Claim) (bool, error) {
 	return held, err
 }
 
-func (r batchRecorder) RenewBatch(ctx context.Context, claims []guard.Claim, report func(int, bool, error)) {
+func (r batchRecorder) RenewBatch(ctx context.Context, claims []driver.Claim, report func(int, bool, error)) {
 	if err := r.goOn(ctx, claims[0]); err != nil {
 		for i := range claims {
 			report(i, false, err)
@@ -109,7 +109,7 @@ func (r batchRecorder) RenewBatch(ctx context.Context, claims []guard.Claim, rep
 	})
 }
 
-func (r recorder) Release(ctx context.Context, c guard.Claim, after guard.After) (bool, error) {
+func (r recorder) Release(ctx context.Context, c driver.Claim, after driver.After) (bool, error) {
 	defer r.process.step("answer " + c.ID)
 	r.process.world.beliefs.releasing(c.ID)
 	call := r.begin("release", c)
@@ -125,25 +125,25 @@ func (r recorder) Release(ctx context.Context, c guard.Claim, after guard.After)
 type call struct {
 	recorder
 	op    string
-	claim guard.Claim
+	claim driver.Claim
 	sent  time.Time
 }
 
-func (r recorder) begin(op string, c guard.Claim) call { return call{r, op, c, time.Now()} }
+func (r recorder) begin(op string, c driver.Claim) call { return call{r, op, c, time.Now()} }
 
 func (c call) end(answer any, err error) {
 	c.process.world.trace.add("%s %s %s %.6s: %v (after %v)", c.process.name, c.op, c.claim.Key, c.claim.ID,
 		outcome(answer, err), time.Since(c.sent))
 }
 
-func (c call) acquired(grant guard.Grant, err error) {
+func (c call) acquired(grant driver.Answer, err error) {
 	c.end(fmt.Sprint(grant.State, grant.Fence, grant.Held), err)
-	if err == nil && grant.State == guard.Granted {
+	if err == nil && grant.State == driver.Granted {
 		c.process.world.beliefs.granted(c.claim, c.sent, grant)
 	}
 }
 
-func (c call) released(after guard.After, held bool, err error) {
+func (c call) released(after driver.After, held bool, err error) {
 	c.end(held, err)
 	w := c.process.world
 	w.beliefs.released(c.claim.ID)

@@ -13,17 +13,17 @@ func (b *beliefs) count(mine *belief, with []*belief) {
 	if !mine.shared() || b.mayBeLost(mine) {
 		return
 	}
-	holders, most := map[any]bool{}, mine.Among
+	holders, most := map[any]bool{}, mine.MaxHolders
 	for _, one := range append(with, mine) {
 		switch {
 		case b.mayBeLost(one):
 			continue
-		case one.Among == driver.Any:
+		case one.MaxHolders == driver.Unlimited:
 			holders[one.claim] = true
 		default:
 			holders[one] = true
 		}
-		most = min(most, one.Among)
+		most = min(most, one.MaxHolders)
 	}
 	b.world.tally.most.Store(max(b.world.tally.most.Load(), int64(len(holders))))
 	if len(holders) > most {
@@ -40,14 +40,14 @@ func (b *beliefs) mayBeLost(one *belief) bool {
 // sit checks that nobody else has the seat, and that its fences grow. b.mu must be held.
 func (b *beliefs) sit(mine *belief) {
 	w, seat := b.world, mine.lease.Seat()
-	if mine.Among <= 1 || mine.Among > guard.MaxSeats {
+	if mine.MaxHolders <= 1 || mine.MaxHolders > guard.MaxSeats {
 		if seat != 0 {
 			w.violate("seat", "%s has seat %d of %s", mine.worker, seat, mine.Key)
 		}
 		return
 	}
-	if seat < 1 || seat > mine.Among {
-		w.violate("seat", "%s has seat %d of %s, of %d", mine.worker, seat, mine.Key, mine.Among)
+	if seat < 1 || seat > mine.MaxHolders {
+		w.violate("seat", "%s has seat %d of %s, of %d", mine.worker, seat, mine.Key, mine.MaxHolders)
 	}
 	id := fmt.Sprint(mine.Key, " ", seat)
 	last := b.seats[id]
@@ -67,12 +67,12 @@ func (n *node) isFree() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, key := range severalKeys {
-		for _, among := range []int{driver.Any, 1} {
-			c := guard.Claim{Key: key, ID: "probe", TTL: guard.MinTTL, Among: among, Queue: driver.YieldToQueue}
-			if grant := acquireOf(n.store, c); grant.State != guard.Granted {
+		for _, among := range []int{driver.Unlimited, 1} {
+			c := driver.Claim{Key: key, ID: "probe", TTL: guard.MinTTL, MaxHolders: among, Queue: driver.YieldToQueue}
+			if grant := acquireOf(n.store, c); grant.State != driver.Granted {
 				n.world.violate("left", "%s is not free for %d, when all have gone: %+v", key, among, grant)
 			}
-			releaseOf(n.store, c, guard.After{})
+			releaseOf(n.store, c, driver.After{})
 		}
 	}
 }

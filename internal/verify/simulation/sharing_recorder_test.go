@@ -40,26 +40,26 @@ func (r sharingRecorder) Subscribe(key, id string, notify func(time.Duration)) (
 	return r.queuer.Subscribe(key, id, notify)
 }
 
-func (r severalRecorder) AcquireBatch(ctx context.Context, claims []guard.Claim, report func(int, guard.Grant, error)) {
+func (r severalRecorder) AcquireBatch(ctx context.Context, claims []driver.Claim, report func(int, driver.Answer, error)) {
 	calls := r.beginAll("acquire", claims)
-	r.several.AcquireBatch(ctx, claims, func(i int, grant guard.Grant, err error) {
+	r.several.AcquireBatch(ctx, claims, func(i int, grant driver.Answer, err error) {
 		calls[i].acquired(grant, err)
 		report(i, grant, err)
 	})
 }
 
-func (r severalRecorder) ReleaseBatch(ctx context.Context, claims []guard.Claim, report func(int, bool, error)) {
+func (r severalRecorder) ReleaseBatch(ctx context.Context, claims []driver.Claim, report func(int, bool, error)) {
 	for _, c := range claims {
 		r.process.world.beliefs.releasing(c.ID)
 	}
 	calls := r.beginAll("release", claims)
 	r.several.ReleaseBatch(ctx, claims, func(i int, held bool, err error) {
-		calls[i].released(guard.After{}, held, err)
+		calls[i].released(driver.After{}, held, err)
 		report(i, held, err)
 	})
 }
 
-func (r recorder) beginAll(op string, claims []guard.Claim) []call {
+func (r recorder) beginAll(op string, claims []driver.Claim) []call {
 	r.process.step(claims[0].ID)
 	calls := make([]call, len(claims))
 	for i, c := range claims {

@@ -47,23 +47,23 @@ func spread(w *world, name string, l guard.Locker) guard.Locker {
 func (s spreader) Unwrap() guard.Locker { return s.Locker }
 
 // sleep sleeps for a time that depends on the claim, and not on the order in which goroutines run.
-func (s spreader) sleep(op string, c guard.Claim) {
+func (s spreader) sleep(op string, c driver.Claim) {
 	time.Sleep(upTo(s.world.rng(s.name+op+c.ID+time.Now().String()), 200*time.Microsecond))
 }
 
-func (s spreader) TryAcquire(ctx context.Context, c guard.Claim) (guard.Grant, error) {
+func (s spreader) TryAcquire(ctx context.Context, c driver.Claim) (driver.Answer, error) {
 	s.sleep("acquire", c)
 	defer s.sleep("acquired", c)
 	return s.Locker.TryAcquire(ctx, c)
 }
 
-func (s spreader) Renew(ctx context.Context, c guard.Claim) (bool, error) {
+func (s spreader) Renew(ctx context.Context, c driver.Claim) (bool, error) {
 	s.sleep("renew", c)
 	defer s.sleep("renewed", c)
 	return s.Locker.Renew(ctx, c)
 }
 
-func (s batchSpreader) RenewBatch(ctx context.Context, claims []guard.Claim, report func(int, bool, error)) {
+func (s batchSpreader) RenewBatch(ctx context.Context, claims []driver.Claim, report func(int, bool, error)) {
 	s.sleep("renew", claims[0])
 	s.batch.RenewBatch(ctx, claims, func(i int, held bool, err error) {
 		s.sleep("renewed", claims[i])
@@ -71,7 +71,7 @@ func (s batchSpreader) RenewBatch(ctx context.Context, claims []guard.Claim, rep
 	})
 }
 
-func (s spreader) Release(ctx context.Context, c guard.Claim, after guard.After) (bool, error) {
+func (s spreader) Release(ctx context.Context, c driver.Claim, after driver.After) (bool, error) {
 	s.sleep("release", c)
 	defer s.sleep("released", c)
 	return s.Locker.Release(ctx, c, after)
@@ -80,17 +80,17 @@ func (s spreader) Release(ctx context.Context, c guard.Claim, after guard.After)
 func (s nodeSpreader) Describe() driver.Description {
 	facts := s.facts
 	facts.ServerID = func(ctx context.Context) (string, error) {
-		s.sleep("identify", guard.Claim{})
-		defer s.sleep("identified", guard.Claim{})
+		s.sleep("identify", driver.Claim{})
+		defer s.sleep("identified", driver.Claim{})
 		return s.facts.ServerID(ctx)
 	}
 	return facts
 }
 
-func (s nodeSpreader) StartAcquire(ctx context.Context, c guard.Claim, done func(guard.Grant, error)) {
+func (s nodeSpreader) StartAcquire(ctx context.Context, c driver.Claim, done func(driver.Answer, error)) {
 	go func() {
 		s.sleep("acquire", c)
-		s.starter.StartAcquire(ctx, c, func(g guard.Grant, err error) {
+		s.starter.StartAcquire(ctx, c, func(g driver.Answer, err error) {
 			go func() {
 				s.sleep("acquired", c)
 				done(g, err)
@@ -99,7 +99,7 @@ func (s nodeSpreader) StartAcquire(ctx context.Context, c guard.Claim, done func
 	}()
 }
 
-func (s nodeSpreader) StartRelease(ctx context.Context, c guard.Claim, after guard.After, done func(bool, error)) {
+func (s nodeSpreader) StartRelease(ctx context.Context, c driver.Claim, after driver.After, done func(bool, error)) {
 	go func() {
 		s.sleep("release", c)
 		s.starter.StartRelease(ctx, c, after, func(held bool, err error) {

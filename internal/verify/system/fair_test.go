@@ -96,7 +96,7 @@ func newQueueing(t *testing.T, backend, addrs string, ends time.Duration) *queue
 	if ends == 0 {
 		q.holder, err = g.Acquire(t.Context(), backend)
 	} else {
-		_, err = backends.On(backend, rdb).TryAcquire(t.Context(), guard.Claim{Key: backend, ID: "dead", Owner: "dead", TTL: ends, Queue: driver.Queued})
+		_, err = backends.On(backend, rdb).TryAcquire(t.Context(), driver.Claim{Key: backend, ID: "dead", Owner: "dead", TTL: ends, Queue: driver.Queued})
 	}
 	require.NoError(t, err)
 	for range queuers {

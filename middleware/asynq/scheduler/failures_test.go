@@ -14,6 +14,7 @@ import (
 
 	"github.com/seed-1795987d/onerun/backend/single"
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 	guardscheduler "github.com/seed-1795987d/onerun/middleware/asynq/scheduler"
 )
@@ -75,7 +76,7 @@ type droppedRelease struct{ guard.Locker }
 
 func (l droppedRelease) Unwrap() guard.Locker { return l.Locker }
 
-func (l droppedRelease) Release(context.Context, guard.Claim, guard.After) (bool, error) {
+func (l droppedRelease) Release(context.Context, driver.Claim, driver.After) (bool, error) {
 	return false, errors.New("the connection is gone")
 }
 

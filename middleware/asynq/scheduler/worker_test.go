@@ -17,6 +17,7 @@ import (
 
 	"github.com/seed-1795987d/onerun/backend/single"
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/internal/testkit/processtest"
 	guardscheduler "github.com/seed-1795987d/onerun/middleware/asynq/scheduler"
 )
@@ -62,7 +63,7 @@ type blockedRelease struct {
 	say func(...any)
 }
 
-func (l blockedRelease) Release(_ context.Context, c guard.Claim, after guard.After) (bool, error) {
+func (l blockedRelease) Release(_ context.Context, c driver.Claim, after driver.After) (bool, error) {
 	l.say("releases", strings.TrimPrefix(c.Key, "test::asynq-tick:"), after.Done)
 	select {}
 }

@@ -151,7 +151,7 @@ func tryQueue(ctx context.Context, l driver.Locker, key string) error {
 // trySharing has two claims share a key.
 func trySharing(ctx context.Context, l driver.Locker, key string) error {
 	one, two := claim(key), claim(key)
-	one.Among, two.Among = driver.Any, driver.Any
+	one.MaxHolders, two.MaxHolders = driver.Unlimited, driver.Unlimited
 	return cmp.Or(acquire(ctx, l, one), acquire(ctx, l, two), release(ctx, l, one), release(ctx, l, two))
 }
 
