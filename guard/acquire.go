@@ -106,9 +106,12 @@ func (g *Guard) newAcquisition(ctx context.Context, key, stored string, set *set
 	if set.fair {
 		a.claim.Queue = queueMode(set)
 	}
-	if !g.enter() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.closed {
 		return nil, &ClosedError{Key: key}
 	}
+	g.active.add(1)
 	return a, nil
 }
 
@@ -120,19 +123,14 @@ func (a *acquisition) begin() {
 	a.claim.Label = hooks(a.set.hooks).label(a.ctx, a.set.label)
 }
 
-// get gets a lease, or the error with which the call gives up.
-func (a *acquisition) get() (*holder, error) {
-	if a.set.wait > 0 || a.set.joins() {
+// get gets a lease, or the error with which the call gives up. A call that does not wait for a busy
+// key asks until the store has answered.
+func (a *acquisition) get() (h *holder, err error) {
+	if a.requests == 0 && (a.set.wait > 0 || a.set.joins()) {
 		return a.wait()
 	}
-	return a.askUntilAnswered(a.ask(false))
-}
-
-// askUntilAnswered asks again until the store has answered, for a call that does not wait for a
-// busy key. h and err are the result of the last request.
-func (a *acquisition) askUntilAnswered(h *holder, err error) (*holder, error) {
 	for h == nil && err == nil {
-		if !a.guard.sleep(a.askAt, nil, a.caller.Done(), a.guard.closing) {
+		if a.requests > 0 && !a.guard.sleep(a.askAt, nil, a.caller.Done(), a.guard.closing) {
 			return nil, a.interrupted()
 		}
 		h, err = a.ask(false)

@@ -57,7 +57,7 @@ func (a Adapter) Given(option string) bool { return a.guard.given[option] }
 // Check does not look at the values of other options: see Guard.Wrap.
 func (a Adapter) Check(refused map[string]string, opts ...Option) error {
 	var errs []error
-	if a.guard.set.namespace == "" && !a.guard.set.noNamespace {
+	if a.guard.set.namespace == "" && !a.Given("WithoutNamespace") {
 		errs = append(errs, &SettingError{Setting: "WithNamespace", Reason: noNamespace})
 	}
 	for _, option := range slices.Sorted(maps.Keys(a.guard.given)) {

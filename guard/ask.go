@@ -32,7 +32,7 @@ func (a *acquisition) ask(reserve bool) (*holder, error) {
 	}
 	timeout := min(requestTimeout(a.claim.TTL), a.retries.GiveUp-a.sent)
 	call.InitCall(a.ctx, g.clock.Time(a.sent+timeout), 0)
-	call.EndWith(g.gaveUp)
+	call.Stop = g.gaveUp
 	defer call.End(nil)
 	return a.answered(g.tryAcquire(call, a.claim))
 }
@@ -52,9 +52,20 @@ func (a *acquisition) prepare(reserve bool) {
 	a.stored = storedUnknown
 }
 
-// answered handles the answer to a request. It returns as ask does.
+// answered handles the answer to a request. It returns as ask does. It notes first what the store
+// does for the claim from now on, before anything that can end the call: cleanUp undoes what the
+// call does not use.
 func (a *acquisition) answered(grant driver.Answer, err error) (*holder, error) {
-	a.note(grant, err)
+	switch {
+	case err != nil:
+		a.stored, a.late = storedNothing, true
+	case grant.State == driver.Granted:
+		a.stored = storedGranted
+	case grant.State == driver.Busy && (a.claim.Queue == driver.Queued || grant.Wanted):
+		a.stored = storedQueued
+	default:
+		a.stored = storedNothing
+	}
 	took := a.guard.clock.Now() - a.sent
 	if err != nil {
 		err = asStoreError(driver.OpAcquire, a.claim.Key, err)
@@ -75,21 +86,6 @@ func (a *acquisition) answered(grant driver.Answer, err error) (*holder, error) 
 		return nil, why
 	}
 	return nil, a.refuse(queue.Answer{Grant: grant, Err: err, Took: took})
-}
-
-// note notes what the store does for the claim from now on, according to its answer. It comes
-// before anything that can end the call: cleanUp undoes what the call does not use.
-func (a *acquisition) note(grant driver.Answer, err error) {
-	switch {
-	case err != nil:
-		a.stored, a.late = storedNothing, true
-	case grant.State == driver.Granted:
-		a.stored = storedGranted
-	case grant.State == driver.Busy && (a.claim.Queue == driver.Queued || grant.Wanted):
-		a.stored = storedQueued
-	default:
-		a.stored = storedNothing
-	}
 }
 
 // use puts a lease that was just granted into the schedule, unless it is of no use any more.

@@ -163,18 +163,7 @@ func (g *Guard) queueID(stored string, set *settings) queue.ID {
 // detached returns the context for calls to the Locker that no caller waits for.
 func (g *Guard) detached() context.Context { return hooks(g.set.hooks).background() }
 
-// enter counts an acquisition. It returns false if the Guard is closed.
-func (g *Guard) enter() bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.closed {
-		return false
-	}
-	g.active.add(1)
-	return true
-}
-
-// leave undoes enter.
+// leave counts an acquisition or a lease out, for which Close waits.
 func (g *Guard) leave() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -191,6 +180,7 @@ func (g *Guard) unlock() {
 	}
 }
 
+// tryAcquire and releaseClaim call the Locker. Close counts the calls that have not returned.
 func (g *Guard) tryAcquire(ctx context.Context, c driver.Claim) (driver.Answer, error) {
 	g.calls.Add(1)
 	defer g.calls.Add(-1)

@@ -69,7 +69,7 @@ func (g *Guard) newHolder(a *acquisition, t *storeLease, at time.Duration) *hold
 	if h.set.maxHold > 0 {
 		h.maxAt = at + h.set.maxHold
 	}
-	h.life.Init(a.caller)
+	h.life.Context = a.caller
 	h.ctx = leaseContext{Context: &h.life, holder: h}
 	h.lease = Lease{holder: h, ctx: &h.ctx}
 	if h.set.among == driver.Unlimited {
@@ -231,7 +231,7 @@ func (h *holder) allows(ctx context.Context, set *settings, key string) error {
 	if max(set.among, 1) < max(h.set.among, 1) {
 		return &UpgradeError{Key: key}
 	}
-	if set.window > 0 && (set.window != h.set.window || set.fromStart != h.set.fromStart) {
+	if set.window > 0 && set.marking != h.set.marking {
 		return &SettingError{Setting: set.onceOption(), Value: set.window.String(), Reason: fmt.Sprintf(
 			"must be that of the lease of %q, which the context already holds: a call inside of it leaves no done marker", key)}
 	}
@@ -244,8 +244,7 @@ func (h *holder) allows(ctx context.Context, set *settings, key string) error {
 // joined returns a context that ends with ctx and with h, even if ctx was detached from h. The
 // function that is also returned ends it earlier.
 func (h *holder) joined(ctx context.Context) (joined context.Context, end func()) {
-	c := new(lazyctx.Context)
-	c.Init(ctx)
+	c := &lazyctx.Context{Context: ctx}
 	deadline, limited := h.ctx.Deadline()
 	if limited {
 		c.InitCall(ctx, deadline, 0)
@@ -284,11 +283,5 @@ func (h *holder) endAfter(maxHold, now time.Duration) {
 	h.guard.schedule.replan(h.storeLease)
 }
 
-// markerTime returns how long a done marker lasts that is left at an instant, or 0 if there is to
-// be none.
-func (h *holder) markerTime(at time.Duration) time.Duration {
-	if h.set.fromStart {
-		return max(0, h.granted+h.set.window-at)
-	}
-	return h.set.window
-}
+// markerTime returns how long a done marker lasts that is left at an instant, or 0.
+func (h *holder) markerTime(at time.Duration) time.Duration { return h.set.lasts(h.granted, at) }

@@ -25,7 +25,7 @@ func (r *release) sendMarking(ctx context.Context) (held bool, err error) {
 	call := lazyctx.NewCall(ctx, g.clock.Time(until), releaseGrace)
 	defer call.End(nil)
 	if !closed {
-		call.EndWith(g.gaveUp)
+		call.Stop = g.gaveUp
 	}
 	answer := make(chan bool, 1)
 	pause, own := (until-r.at)/3, *r

@@ -34,7 +34,7 @@ func each(n int, f func(i int)) {
 	}
 }
 
-// A several is a call for several keys, on its way to all of them.
+// A multiAcquire is a call for several keys, on its way to all of them.
 type multiAcquire struct {
 	guard    *Guard
 	ctx      context.Context
@@ -53,7 +53,7 @@ type keyState struct {
 	get  func() (*holder, error) // how call gets its lease
 }
 
-// newSeveral checks and sorts the keys. Those that ctx holds are joined.
+// newMultiAcquire checks and sorts the keys. Those that ctx holds are joined.
 func (g *Guard) newMultiAcquire(ctx context.Context, keys []string, opts []Option) (*multiAcquire, error) {
 	if len(keys) == 0 {
 		return nil, &SettingError{Setting: "keys", Reason: "must not be empty"}
@@ -175,7 +175,12 @@ func (s *multiAcquire) acquireBatch(keys []*keyState) {
 		a.prepare(a.set.joins())
 		i := len(claims)
 		claims, answers = append(claims, a.claim), append(answers, queue.Answer{Err: errUnreported})
-		k.get = func() (*holder, error) { return a.askUntilAnswered(a.answered(answers[i].Grant, answers[i].Err)) }
+		k.get = func() (*holder, error) {
+			if h, err := a.answered(answers[i].Grant, answers[i].Err); h != nil || err != nil {
+				return h, err
+			}
+			return a.get()
+		}
 	}
 	if len(claims) > 0 {
 		s.guard.callBatch(s.ctx, requestTimeout(s.set.ttl), 0, func(ctx context.Context) {
@@ -187,7 +192,7 @@ func (s *multiAcquire) acquireBatch(keys []*keyState) {
 // callBatch makes one call to the store. A panic of the Locker leaves claims without a report.
 func (g *Guard) callBatch(ctx context.Context, timeout, grace time.Duration, f func(ctx context.Context)) {
 	call := lazyctx.NewCall(ctx, g.clock.Time(g.clock.Now()+timeout), grace)
-	call.EndWith(g.gaveUp)
+	call.Stop = g.gaveUp
 	defer call.End(nil)
 	g.calls.Add(1)
 	defer g.calls.Add(-1)

@@ -44,21 +44,29 @@ type Option func(*settings)
 type settings struct {
 	name, namespace, owner, label string
 
-	noNamespace bool            // by WithoutNamespace
-	given       map[string]bool // by the name of an option that was given: it is not "off"; or nil
+	ttl, wait, minHold, maxHold, margin time.Duration
 
-	ttl, wait, window, minHold, maxHold, margin time.Duration
+	among           int // how many may hold the key; 0 and 1 are one alone
+	noRenewal, fair bool
+	marking
+	purpose
+	hooks    []Hook
+	deferral *Deferral       // see Adapter.Defer; or nil
+	given    map[string]bool // by the name of an option that was given: it is not "off"; or nil
+	err      *SettingError   // the first bad setting
+}
 
+// marking says what done marker a run leaves: none if the window is 0.
+type marking struct {
+	window    time.Duration
 	fromStart bool // the window counts from the start of the run
+}
 
-	among int // how many may hold the key; 0 and 1 are one alone
-
-	noRenewal, auxiliary, probe, fair bool
-
-	candidate bool // the lease is that of a Candidate
-	hooks     []Hook
-	deferral  *Deferral     // see Adapter.Defer; or nil
-	err       *SettingError // the first bad setting
+// purpose says what a lease is for, as hooks report it.
+type purpose struct {
+	auxiliary bool // it is an adapter's own, see Adapter.Auxiliary
+	probe     bool // the adapter handles ErrBusy itself, see Adapter.Probe
+	candidate bool // it is that of a Candidate
 }
 
 // refuse keeps the first bad setting.
@@ -132,11 +140,20 @@ func (s *settings) with(opts []Option) (*settings, error) {
 }
 
 // onceOption names the option that has set the window.
-func (s *settings) onceOption() string {
-	if s.fromStart {
+func (m marking) onceOption() string {
+	if m.fromStart {
 		return "WithOncePer"
 	}
 	return "WithOnce"
+}
+
+// lasts returns how long a done marker lasts that is left at an instant by a run whose lease was
+// granted at another, or 0 if there is to be none.
+func (m marking) lasts(granted, at time.Duration) time.Duration {
+	if m.fromStart {
+		return max(0, granted+m.window-at)
+	}
+	return m.window
 }
 
 // on returns s without the hooks that are off.
@@ -179,10 +196,7 @@ func WithName(name string) Option {
 // adapters below middleware/ and package inspect need WithNamespace, or WithoutNamespace, in New.
 // Defaults to "", none.
 func WithNamespace(namespace string) Option {
-	return func(s *settings) {
-		s.noNamespace = s.noNamespace && namespace == ""
-		s.text(&s.namespace, "WithNamespace", namespace, maxName, ":{}\x00")
-	}
+	return func(s *settings) { s.text(&s.namespace, "WithNamespace", namespace, maxName, ":{}\x00") }
 }
 
 // WithoutNamespace says that keys have no namespace on purpose, so that adapters do not need
@@ -193,7 +207,7 @@ func WithNamespace(namespace string) Option {
 func WithoutNamespace() Option {
 	return func(s *settings) {
 		s.note("WithoutNamespace", true)
-		s.namespace, s.noNamespace = "", true
+		s.namespace = ""
 	}
 }
 

@@ -141,7 +141,7 @@ func (g *Guard) begin(batch []*renewal) (context.Context, func()) {
 	}
 	g.mu.Unlock()
 	ctx := lazyctx.NewCall(g.detached(), g.clock.Time(until), 0)
-	ctx.EndWith(g.unheld)
+	ctx.Stop = g.unheld
 	return ctx, func() { ctx.End(nil) }
 }
 

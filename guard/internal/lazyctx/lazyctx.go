@@ -13,12 +13,12 @@ import (
 // never missed: Err checks every reason to end, and a context that is made late has ended already
 // if it should have.
 //
-// A Context is safe for concurrent use. Its zero value is not usable.
+// A Context is safe for concurrent use. It needs a parent, and InitCall if it is that of a call.
 type Context struct {
 	context.Context               // the parent
+	Stop            *Stop         // ends it as well; or nil. It must not change after the first use.
 	deadline        time.Time     // zero if it has none of its own
 	grace           time.Duration // how long it outlives its parent
-	stop            *Stop         // ends it as well; or nil
 
 	mu     sync.Mutex
 	whole  context.Context // nil until it is made
@@ -26,9 +26,6 @@ type Context struct {
 	ended  bool
 	cause  error // why it was ended, before the whole was made
 }
-
-// Init makes c a context that ends with parent, or when End is called.
-func (c *Context) Init(parent context.Context) { c.Context = parent }
 
 // InitCall makes c the context of a call. It ends at the deadline, or when grace has passed since
 // the end of parent. End must be called when the call has returned.
@@ -38,9 +35,6 @@ func (c *Context) InitCall(parent context.Context, deadline time.Time, grace tim
 	}
 	c.Context, c.deadline, c.grace = parent, deadline, grace
 }
-
-// EndWith makes the stop end c, too. It must be called before c is used.
-func (c *Context) EndWith(stop *Stop) { c.stop = stop }
 
 // A Stop ends many contexts at once.
 type Stop struct {
@@ -103,9 +97,9 @@ func (c *Context) make() context.Context {
 	if c.grace > 0 {
 		c.endAfterGrace()
 	}
-	if c.stop != nil {
+	if c.Stop != nil {
 		cancel := c.cancel
-		stop := context.AfterFunc(c.stop.ctx, func() { cancel(nil) })
+		stop := context.AfterFunc(c.Stop.ctx, func() { cancel(nil) })
 		c.cancel = func(cause error) { cancel(cause); stop() }
 	}
 	return c.whole
@@ -140,7 +134,7 @@ func (c *Context) Done() <-chan struct{} { return c.make().Done() }
 // Err implements context.Context.
 func (c *Context) Err() error {
 	c.mu.Lock()
-	going := c.whole == nil && !c.ended && c.Context.Err() == nil && (c.stop == nil || c.stop.ctx.Err() == nil) &&
+	going := c.whole == nil && !c.ended && c.Context.Err() == nil && (c.Stop == nil || c.Stop.ctx.Err() == nil) &&
 		(c.deadline.IsZero() || time.Until(c.deadline) > 0)
 	c.mu.Unlock()
 	if going {

@@ -97,7 +97,7 @@ var safety = []mutant{
 	},
 	{
 		name: "mutant_answer_is_dropped", rule: 5, does: "the answer to a call that has given up is not noted",
-		hunks: []hunk{{"guard/ask.go", "\ta.note(grant, err)\n", "\ta.stored = storedNothing\n\tif err != nil || a.caller.Err() == nil {\n\t\ta.note(grant, err)\n\t}\n"}},
+		hunks: []hunk{{"guard/ask.go", "\tcase err != nil:\n\t\ta.stored, a.late", "\tcase err == nil && a.caller.Err() != nil:\n\t\ta.stored = storedNothing\n\tcase err != nil:\n\t\ta.stored, a.late"}},
 		pkg:   "guard", test: "TestAcquire_undoesAnAnswerThatTheCallDoesNotUse",
 	},
 	{
