@@ -31,9 +31,7 @@ func (h *holder) do(ctx context.Context, f func(context.Context) error) (err err
 		}
 	}()
 	defer func() {
-		if len(r.hooks) > 0 {
-			r.stop()
-		}
+		r.stop()
 		h.endLease(ctx, releaseOptions{complete: r.returned && err == nil, run: r.ctx}, &rel)
 		if r.returned {
 			r.ended, err = h.result(ctx, err, &rel)
@@ -75,9 +73,7 @@ func (r *run) run(ctx context.Context, f func(context.Context) error) (err error
 		r.caller = ctx
 	}
 	defer func() {
-		if len(r.hooks) > 0 {
-			r.stop()
-		}
+		r.stop()
 		if r.returned {
 			r.ended, err = r.result(err)
 		}
@@ -123,8 +119,11 @@ func (r *run) begin(marks bool) {
 // marker.
 type markerLabel struct{}
 
-// stop notes how long the function took, for the hooks.
-func (r *run) stop() { r.took = r.holder.guard.clock.Now() - r.start }
+func (r *run) stop() {
+	if len(r.hooks) > 0 {
+		r.took = r.holder.guard.clock.Now() - r.start
+	}
+}
 
 // asFunctionError returns the error of a function that ran. If the function has itself returned
 // the error of another call that did not run, it is wrapped, so that Ran is right about this call.

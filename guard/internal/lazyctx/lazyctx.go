@@ -16,7 +16,7 @@ import (
 // A Context is safe for concurrent use. It needs a parent, and InitCall if it is that of a call.
 type Context struct {
 	context.Context               // the parent
-	Stop            *Stop         // ends it as well; or nil. It must not change after the first use.
+	Stop            *Stop         // ends it as well, or nil; it is set before the first use
 	deadline        time.Time     // zero if it has none of its own
 	grace           time.Duration // how long it outlives its parent
 

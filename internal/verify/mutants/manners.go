@@ -30,7 +30,7 @@ var manners = []mutant{
 	{
 		name: "mutant_open_when_closed", rule: 21, does: "a closed Guard accepts new work",
 		hunks: []hunk{
-			{"guard/guard.go", "if g.closed {\n\t\treturn false\n\t}\n", ""},
+			{"guard/acquire.go", "if g.closed {\n\t\treturn nil, &ClosedError{Key: key}\n\t}\n", ""},
 			{"guard/ask.go", "if !valid || g.closed ||", "if !valid ||"},
 		},
 		pkg: "guard", test: "TestClose_refusesNewWorkAndWaitsForTheRuns",
