@@ -25,8 +25,8 @@ const (
 // A batcher collects the requests to one server. A request that finds no batch out is sent at once,
 // by itself. Those that come while one is out wait, and go out together as the next one.
 type batcher struct {
-	server *server
-	lanes  []*lane
+	endpoint *endpoint
+	lanes    []*lane
 
 	mu      sync.Mutex
 	queue   []*request
@@ -38,8 +38,8 @@ type batcher struct {
 	alarm   *time.Timer
 }
 
-func newBatcher(s *server) *batcher {
-	return &batcher{server: s, wake: make(chan struct{}, normalWorkers)}
+func newBatcher(to *endpoint) *batcher {
+	return &batcher{endpoint: to, wake: make(chan struct{}, normalWorkers)}
 }
 
 // add sends the requests with the next batch. Each is finished once: soon after its context has
@@ -200,17 +200,17 @@ func (b *batcher) send(batch []*request) {
 	defer cancel()
 	for _, l := range b.lanes {
 		if l.take(ctx) {
-			b.server.sendOn(ctx, l, batch)
+			l.send(ctx, b.endpoint, batch)
 			return
 		}
 	}
 	for _, l := range b.lanes {
 		if l.appPoolExhausted() && l.wait(ctx, lateAfter) {
-			b.server.sendOn(ctx, l, batch)
+			l.send(ctx, b.endpoint, batch)
 			return
 		}
 	}
-	b.server.sendByApp(ctx, batch)
+	b.endpoint.sendByApp(ctx, batch)
 }
 
 // sendDirect sends the request from the caller's own goroutine if no batch is out and a lane is
@@ -224,7 +224,7 @@ func (b *batcher) sendDirect(r *request) bool {
 	err := errAborted // unless send returns
 	defer func() { l.release(err) }()
 	l.one[0] = r
-	err = b.server.send(noDone{r.ctx}, l.conn, &l.sender, l.one[:])
+	err = b.endpoint.send(noDone{r.ctx}, l.conn, &l.sender, l.one[:])
 	return true
 }
 

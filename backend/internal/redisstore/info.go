@@ -74,6 +74,33 @@ func (s *Store) memoryWarnings(ctx context.Context) []error {
 		"use noeviction, or a server for leases alone", s.backend, serverName(s.addr), policy)}
 }
 
+// scriptWarnings says why each claim is a script of its own, if it is. It makes the probe if that
+// is not known.
+func (s *Store) scriptWarnings(ctx context.Context) []error {
+	if s.router != nil {
+		return nil // its client routes by itself
+	}
+	err := bounded(ctx, func() error {
+		s.server.probe.mu.Lock()
+		defer s.server.probe.mu.Unlock()
+		return s.server.proveNow(ctx)
+	})
+	mode, name := keyMode(s.server.mode.Load()), serverName(s.addr)
+	var refused redis.Error
+	switch {
+	case mode&literalKeys != 0:
+		return []error{fmt.Errorf("%s: %s parses scripts, so each claim is a script of its own, in more commands; "+
+			"if you can, set its parameter script_check_enable to 0", s.backend, name)}
+	case mode&firstKey != 0:
+		return []error{fmt.Errorf("%s: %s is a proxy that sends a script to the server of its first key; "+
+			"so each claim is a script of its own, as with WithoutBatching", s.backend, name)}
+	case mode&unproven != 0 && errors.As(err, &refused):
+		return []error{fmt.Errorf("%s: each claim is a script of its own, because %s has not shown "+
+			"to which server it sends a script for several keys: %w", s.backend, name, err)}
+	}
+	return nil
+}
+
 // serverName returns how a warning names the server.
 func serverName(addr string) string {
 	if addr == "" {

@@ -41,61 +41,6 @@ func (s *Store) Show(ctx context.Context, c Call) (driver.KeyInfo, error) {
 	return info, nil
 }
 
-// A reader reads the parts of a script's answer in order. bad is set by the first that is not as
-// it should be.
-type reader struct {
-	parts []any
-	bad   bool
-}
-
-func (r *reader) next() any {
-	if len(r.parts) == 0 {
-		r.bad = true
-		return nil
-	}
-	first := r.parts[0]
-	r.parts = r.parts[1:]
-	return first
-}
-
-func (r *reader) text() string {
-	s, ok := r.next().(string)
-	r.bad = r.bad || !ok
-	return s
-}
-
-func (r *reader) integer() int64 {
-	n, ok := r.next().(int64)
-	r.bad = r.bad || !ok
-	return n
-}
-
-// number reads an integer, also one that a script has answered as text.
-func (r *reader) number() int64 {
-	switch v := r.next().(type) {
-	case int64:
-		return v
-	case string:
-		n, err := strconv.ParseInt(v, 10, 64)
-		r.bad = r.bad || err != nil
-		return n
-	default:
-		r.bad = true
-		return 0
-	}
-}
-
-func (r *reader) list() *reader {
-	parts, ok := r.next().([]any)
-	r.bad = r.bad || !ok
-	return &reader{parts: parts}
-}
-
-// left reads a PTTL.
-func (r *reader) left() time.Duration {
-	return time.Duration(r.number()) * time.Millisecond
-}
-
 func toKeyInfo(answer any) (driver.KeyInfo, bool) {
 	r := &reader{parts: []any{answer}}
 	r = r.list()

@@ -2,7 +2,6 @@ package redisstore
 
 import (
 	"context"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -20,10 +19,8 @@ const (
 	// renewalIdle is the same for renewals. The next renewal comes after a third of a TTL.
 	renewalIdle = 15 * time.Second
 	// connectWithin is how long a caller waits for its lane to connect. Connecting goes on for up
-	// to connectAtMost: its round trips do not count against a request, and the next caller finds
-	// the lane connected.
+	// to connectAtMost, and the next caller finds the lane connected.
 	connectWithin = 400 * time.Millisecond
-	connectAtMost = 30 * time.Second
 	// lateAfter is how long a batch may be out before the next one starts regardless: the
 	// connection may be dead, or the server frozen.
 	lateAfter = 50 * time.Millisecond
@@ -33,21 +30,17 @@ const (
 // connects if it is needed, and disconnects after it was idle. Until it is connected, callers use
 // the application's client.
 //
-// A lane has a connection of its own (see newOwnClient) if that is possible: the application may
-// use up all connections of its pool. Otherwise it keeps one of that pool.
+// A lane has a connection of its own if that is possible: the application may use up all
+// connections of its pool. Otherwise it keeps one of that pool.
 type lane struct {
-	app    *redis.Client        // the application's client
-	idle   time.Duration        // how long the lane stays connected unused
-	inUse  chan struct{}        // has an element while a caller uses the lane
-	pool   func() *redis.Client // its pool has the connection; nil for an own connection
+	app    *redis.Client // the application's client
+	idle   time.Duration // how long the lane stays connected unused
+	inUse  chan struct{} // has an element while a caller uses the lane
 	closed atomic.Bool
-	tcp    atomic.Pointer[netConn] // the own connection
-	mu     sync.Mutex
-	ctx    context.Context // ends what is under way; mu is held to change it
+	own    *ownClient           // makes its own connections, or nil:
+	pool   func() *redis.Client // its pool has the connection
 
 	// The caller that uses the lane owns these.
-	client  *redis.Client // makes own connections; nil until it is set up
-	setups  []func(*redis.Client)
 	conn    client    // nil while the lane is not connected
 	since   time.Time // when it connected
 	used    time.Time
@@ -61,7 +54,13 @@ type lane struct {
 
 // newLane returns a lane with a connection of its own.
 func newLane(app *redis.Client, idle time.Duration) *lane {
-	return &lane{app: app, idle: idle, inUse: make(chan struct{}, 1), ctx: context.Background()}
+	own := &ownClient{app: app, idle: idle, ctx: context.Background()}
+	return &lane{app: app, idle: idle, inUse: make(chan struct{}, 1), own: own}
+}
+
+// newPoolLane returns a lane for renewals that keeps a connection of a pool.
+func newPoolLane(app *redis.Client, pool func() *redis.Client) *lane {
+	return &lane{app: app, idle: renewalIdle, inUse: make(chan struct{}, 1), pool: pool}
 }
 
 // take gives the caller the lane if it is free and connected. A lane for renewals connects if it
@@ -78,7 +77,7 @@ func (l *lane) take(ctx context.Context) bool {
 	now := time.Now()
 	if l.isConnected(now) {
 		l.used = now
-		l.setCall(ctx)
+		l.own.setCall(ctx)
 		return true
 	}
 	if now.Sub(l.asked) >= shortIdle {
@@ -123,7 +122,7 @@ func (l *lane) wait(ctx context.Context, patience time.Duration) bool {
 		return false
 	}
 	l.used = now
-	l.setCall(ctx)
+	l.own.setCall(ctx)
 	return true
 }
 
@@ -159,20 +158,6 @@ func (l *lane) connectFor(ctx context.Context, patience time.Duration) bool {
 	return false
 }
 
-// setCall notes the context of the caller that uses the lane.
-func (l *lane) setCall(ctx context.Context) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.ctx = ctx
-}
-
-// call returns that context, for a dialer: go-redis may dial for longer than the caller waits.
-func (l *lane) call() context.Context {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.ctx
-}
-
 // appPoolExhausted reports whether the application uses all connections of its client.
 func (l *lane) appPoolExhausted() bool {
 	stats := l.app.PoolStats()
@@ -192,7 +177,7 @@ func (l *lane) isConnected(now time.Time) bool {
 // one is broken. It has as much time as the call that needs the lane.
 func (l *lane) connect(needed context.Context) (connected bool) {
 	l.tried = time.Now()
-	if l.setUp() != nil || l.closed.Load() {
+	if l.closed.Load() || l.own != nil && l.own.setUp() != nil {
 		return false
 	}
 	within := connectAtMost
@@ -201,8 +186,8 @@ func (l *lane) connect(needed context.Context) (connected bool) {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(needed), within)
 	defer cancel()
-	l.setCall(ctx)
-	defer l.setCall(context.Background())
+	l.own.setCall(ctx)
+	defer l.own.setCall(context.Background())
 	defer func() {
 		if !connected { // perhaps a hook has ended the goroutine
 			l.disconnect()
@@ -212,7 +197,7 @@ func (l *lane) connect(needed context.Context) (connected bool) {
 		if l.conn == nil {
 			l.conn, l.since = l.open(), time.Now()
 		}
-		err := l.ping(ctx)
+		err := rediserr.Recovered(func() error { return l.conn.Process(ctx, redis.NewStatusCmd(ctx, "ping")) })
 		if connected = err == nil || redis.HasErrorPrefix(err, "NOPERM"); connected {
 			break
 		}
@@ -231,18 +216,18 @@ func (l *lane) connect(needed context.Context) (connected bool) {
 
 // open returns what sends on the connection. The first command connects.
 func (l *lane) open() client {
-	if l.pool != nil {
-		return l.pool().Conn()
+	if l.own != nil {
+		return l.own.client
 	}
-	return l.client
+	return l.pool().Conn()
 }
 
 // disconnect closes the connection, or returns it to its pool. The pool closes it if it is broken.
 func (l *lane) disconnect() {
 	if kept, ok := l.conn.(*redis.Conn); ok {
 		_ = kept.Close()
-	} else if tcp := l.tcp.Load(); tcp != nil {
-		_ = tcp.Close() // go-redis notices when it uses it again
+	} else if l.own != nil {
+		l.own.disconnect()
 	}
 	l.conn, l.inRow = nil, 0
 }
@@ -272,20 +257,29 @@ func (l *lane) close() {
 		return // free calls close
 	}
 	l.disconnect()
-	if l.client != nil {
-		_ = l.client.Close()
+	if l.own != nil && l.own.client != nil {
+		_ = l.own.client.Close()
 	}
 	<-l.inUse
 }
 
-// ping asks the server for an answer.
-func (l *lane) ping(ctx context.Context) error {
-	return rediserr.Recovered(func() error { return l.conn.Process(ctx, redis.NewStatusCmd(ctx, "ping")) })
+// send sends a batch for the caller that uses the lane, and releases the lane.
+func (l *lane) send(ctx context.Context, to *endpoint, batch []*request) {
+	err := errAborted // unless sendSafely returns
+	defer func() { l.release(err) }()
+	if l.own != nil {
+		ctx = noDone{ctx}
+	} else {
+		var cancel context.CancelFunc
+		ctx, cancel = withDeadline(ctx, l.app)
+		defer cancel()
+	}
+	err = to.sendSafely(ctx, l.conn, &l.sender, batch)
 }
 
 // release ends the caller's use of the lane. err is that of the use.
 func (l *lane) release(err error) {
-	l.setCall(context.Background())
+	l.own.setCall(context.Background())
 	l.used = time.Now()
 	if connError(err) {
 		l.disconnect()

@@ -5,15 +5,28 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// setUp makes an own client, or returns an error if that could not be set up.
-func (l *lane) setUp() (err error) {
-	if l.client != nil || l.pool != nil {
+// An ownClient makes a lane's own connections to the server of the application's client.
+type ownClient struct {
+	app    *redis.Client
+	idle   time.Duration // how long the lane stays connected unused
+	setups []func(*redis.Client)
+	client *redis.Client           // nil until it is set up
+	tcp    atomic.Pointer[netConn] // the newest connection
+	mu     sync.Mutex
+	ctx    context.Context // of the caller that uses the lane
+}
+
+// setUp makes the client, or returns an error if it could not be set up.
+func (o *ownClient) setUp() (err error) {
+	if o.client != nil {
 		return nil
 	}
 	defer func() {
@@ -21,40 +34,64 @@ func (l *lane) setUp() (err error) {
 			err = fmt.Errorf("a panic: %v", p)
 		}
 	}()
-	client := l.newOwnClient()
-	for _, f := range l.setups {
+	client := o.newClient()
+	for _, f := range o.setups {
 		f(client)
 	}
-	l.client = client
+	o.client = client
 	return nil
 }
 
-// newOwnClient returns a client with one connection to the server of the application's client. It
-// has the options of that client. It does not have its hooks: they cannot be read.
+// setCall notes the context of the caller that uses the lane. A nil ownClient ignores it.
+func (o *ownClient) setCall(ctx context.Context) {
+	if o == nil {
+		return
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.ctx = ctx
+}
+
+// call returns the context of the caller: go-redis may dial for longer than the caller waits.
+func (o *ownClient) call() context.Context {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.ctx
+}
+
+// disconnect closes the connection. go-redis notices that when it uses the connection again.
+func (o *ownClient) disconnect() {
+	if tcp := o.tcp.Load(); tcp != nil {
+		_ = tcp.Close()
+	}
+}
+
+// newClient returns a client with one connection. It has the options of the application's client.
+// It does not have its hooks: they cannot be read.
 //
 // The caller that uses the lane reads and writes in its own goroutine: another goroutine for that
 // would cost as much as the round trip. A read of go-redis does not end with its context, so
 // netConn sees to that.
-func (l *lane) newOwnClient() *redis.Client {
-	opt := *l.app.Options()
+func (o *ownClient) newClient() *redis.Client {
+	opt := *o.app.Options()
 	dial := opt.Dialer
 	opt.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
-		defer context.AfterFunc(l.call(), cancel)()
+		defer context.AfterFunc(o.call(), cancel)()
 		tcp, err := dial(ctx, network, addr)
 		if err != nil {
 			// A failed dial would start go-redis' endless redial in the background.
 			tcp, _ = net.Pipe()
 		}
-		conn := &netConn{Conn: tcp, lane: l, failed: err}
-		l.tcp.Store(conn)
+		conn := &netConn{Conn: tcp, own: o, failed: err}
+		o.tcp.Store(conn)
 		return conn, nil
 	}
 	opt.Limiter = nil // see newPatience
 	opt.PoolSize, opt.MaxActiveConns, opt.MinIdleConns, opt.MaxIdleConns, opt.PipelinePoolSize = 1, 1, 0, 0, -1
 	opt.MaxRetries, opt.DialerRetries = -1, 1
-	opt.ConnMaxIdleTime = l.idle // go-redis must not use what disconnect has closed
+	opt.ConnMaxIdleTime = o.idle // go-redis must not use what disconnect has closed
 	opt.ContextTimeoutEnabled = true
 	opt.ReadTimeout, opt.WriteTimeout = timeoutOption(opt.ReadTimeout), timeoutOption(opt.WriteTimeout)
 	// Nothing would read what the server says of itself between two calls.
@@ -86,7 +123,7 @@ func (noDone) Done() <-chan struct{} { return nil }
 // A netConn is the own connection of a lane. Its reads end with the context of the lane's caller.
 type netConn struct {
 	net.Conn
-	lane   *lane
+	own    *ownClient
 	failed error     // why dialing failed, or nil
 	until  time.Time // when reading ends, or zero
 }
@@ -104,7 +141,7 @@ func (c *netConn) Write(b []byte) (int, error) {
 // counts instead of the client's ReadTimeout: the server may be slow.
 func (c *netConn) SetReadDeadline(t time.Time) error {
 	c.until = time.Time{}
-	if deadline, ok := c.lane.call().Deadline(); ok && !t.IsZero() {
+	if deadline, ok := c.own.call().Deadline(); ok && !t.IsZero() {
 		c.until = deadline
 		return nil
 	}
@@ -137,7 +174,7 @@ func (c *netConn) Read(b []byte) (int, error) {
 		if n > 0 || last || !isTimeout(err) || time.Now().Before(look) {
 			return n, err
 		}
-		if err := c.lane.ctx.Err(); err != nil {
+		if err := c.own.call().Err(); err != nil {
 			return 0, err
 		}
 	}

@@ -13,8 +13,13 @@ import (
 	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
-// slowFor is for how long a server counts as slow after the client's ReadTimeout has ended a call.
-const slowFor = time.Minute
+const (
+	// slowFor is for how long a server counts as slow after the client's ReadTimeout ended a call.
+	slowFor = time.Minute
+	// connectAtMost bounds the time in which a new connection is set up. Its round trips do not
+	// count against a request.
+	connectAtMost = 30 * time.Second
+)
 
 // A patience has the clients that calls use instead of the application's client while the server is
 // slow. A slow server is not away: how long an answer may take depends on the lease.
@@ -102,13 +107,4 @@ func (p *patience) warm(err error) {
 		defer cancel()
 		_ = rediserr.Recovered(func() error { return p.client().Ping(ctx).Err() })
 	}()
-}
-
-// poolSize returns how many connections the client's pool may have.
-func poolSize(client *redis.Client) int {
-	opt := client.Options()
-	if opt.MaxActiveConns > 0 {
-		return min(opt.PoolSize, opt.MaxActiveConns)
-	}
-	return opt.PoolSize
 }

@@ -3,7 +3,6 @@ package redisstore
 import (
 	"context"
 	"crypto/rand"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -11,18 +10,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-
-	"github.com/seed-1795987d/onerun/backend/internal/rediserr"
 )
-
-// A probe finds out what one script may have the keys of several leases for. A proxy between the
-// client and several servers may send a script to the server of its first key. The other leases
-// would then be on a server on which nobody looks for them.
-type probe struct {
-	mu   sync.Mutex
-	next time.Time     // when to try again
-	wait time.Duration // before that
-}
 
 const (
 	// probeKeys is how many keys a probe has: on how many servers they are is not known.
@@ -62,48 +50,9 @@ var probeSource = sync.OnceValue(func() string {
 // takeSource deletes a key. KEYS: that. Answers 1, or 0 if there was none.
 const takeSource = "return redis.call('DEL', KEYS[1])"
 
-// proveSoon makes the probe in the background, unless that is under way, or has failed just now.
-// Until one has succeeded, each call has a script of its own, so no call waits for it.
-func (s *server) proveSoon() {
-	if !s.probe.mu.TryLock() {
-		return
-	}
-	if time.Now().Before(s.probe.next) {
-		s.probe.mu.Unlock()
-		return
-	}
-	go func() {
-		defer s.probe.mu.Unlock()
-		ctx, cancel := context.WithTimeout(context.Background(), probeTTL/2)
-		defer cancel()
-		_ = s.proveNow(ctx)
-	}()
-}
-
-// proveNow makes the probe, unless its result is known. s.probe.mu must be held.
-func (s *server) proveNow(ctx context.Context) error {
-	if keyMode(s.mode.Load())&unproven == 0 {
-		return nil
-	}
-	var by client = s.client
-	if s.patience != nil {
-		by = s.patience.client()
-	}
-	err := rediserr.Recovered(func() error {
-		mode, err := takesTogether(ctx, by)
-		if err == nil {
-			s.setMode(mode)
-		}
-		return err
-	})
-	if p := &s.probe; err != nil {
-		p.wait = min(max(2*p.wait, firstRetry), lastRetry)
-		p.next = time.Now().Add(p.wait)
-	}
-	return err
-}
-
-// takesTogether asks which keys the server takes in one script.
+// takesTogether asks which keys the server takes in one script. A proxy between the client and
+// several servers may send a script to the server of its first key. The other leases would then be
+// on a server on which nobody looks for them.
 func takesTogether(ctx context.Context, client client) (keyMode, error) {
 	began, random := time.Now(), rand.Text()
 	args := []any{eval, probeSource(), probeKeys}
@@ -142,31 +91,4 @@ func takesTogether(ctx context.Context, client client) (keyMode, error) {
 	default:
 		return oneCall | firstKey, nil
 	}
-}
-
-// scriptWarnings says why each claim is a script of its own, if it is. It makes the probe if that
-// is not known.
-func (s *Store) scriptWarnings(ctx context.Context) []error {
-	if s.router != nil {
-		return nil // its client routes by itself
-	}
-	err := bounded(ctx, func() error {
-		s.server.probe.mu.Lock()
-		defer s.server.probe.mu.Unlock()
-		return s.server.proveNow(ctx)
-	})
-	mode, name := keyMode(s.server.mode.Load()), serverName(s.addr)
-	var refused redis.Error
-	switch {
-	case mode&literalKeys != 0:
-		return []error{fmt.Errorf("%s: %s parses scripts, so each claim is a script of its own, in more commands; "+
-			"if you can, set its parameter script_check_enable to 0", s.backend, name)}
-	case mode&firstKey != 0:
-		return []error{fmt.Errorf("%s: %s is a proxy that sends a script to the server of its first key; "+
-			"so each claim is a script of its own, as with WithoutBatching", s.backend, name)}
-	case mode&unproven != 0 && errors.As(err, &refused):
-		return []error{fmt.Errorf("%s: each claim is a script of its own, because %s has not shown "+
-			"to which server it sends a script for several keys: %w", s.backend, name, err)}
-	}
-	return nil
 }

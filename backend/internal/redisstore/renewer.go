@@ -12,8 +12,8 @@ const maxRenewals = 32 * maxBatch
 // into batches already. Those that come while a pipeline is under way share the next one: on a slow
 // link, more batches come than round trips fit in.
 type renewer struct {
-	server *server
-	lane   *lane // or nil
+	endpoint *endpoint
+	lane     *lane // or nil
 
 	mu    sync.Mutex
 	queue []*request
@@ -91,10 +91,10 @@ func (n *renewer) send(batch []*request) {
 	defer cancel()
 	l := n.lane
 	if l != nil && (l.take(ctx) || l.appPoolExhausted() && l.wait(ctx, connectAtMost)) {
-		n.server.sendOn(ctx, l, batch)
+		l.send(ctx, n.endpoint, batch)
 		return
 	}
-	n.server.sendByApp(ctx, batch)
+	n.endpoint.sendByApp(ctx, batch)
 }
 
 // unused reports whether nothing has been sent for that time.

@@ -8,13 +8,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/seed-1795987d/onerun/backend/internal/rediserr"
+	"github.com/seed-1795987d/onerun/guard/driver"
 )
-
-// A client is a client of go-redis or one of its connections.
-type client interface {
-	Process(ctx context.Context, cmd redis.Cmder) error
-	Pipeline() redis.Pipeliner
-}
 
 // A sender is what sending a batch needs. It can be used for one batch after the other.
 type sender struct {
@@ -29,24 +24,24 @@ type sender struct {
 // A request goes again, by its source, if the server does not know its script; by itself, or with
 // fewer others, if the server does not take several keys together; and by the Cluster's client if
 // its key has moved.
-func (s *server) send(ctx context.Context, client client, with *sender, batch []*request) (broken error) {
+func (e *endpoint) send(ctx context.Context, client client, with *sender, batch []*request) (broken error) {
 	for len(batch) > 0 {
-		mode := keyMode(s.mode.Load())
+		mode := keyMode(e.mode.Load())
 		if mode&unproven != 0 && len(batch) > 1 {
-			s.proveSoon()
+			e.proveSoon()
 		}
 		commands := with.join(batch, mode)
 		sent := time.Now()
 		acks := exec(ctx, client, commands)
-		s.patience.took(time.Since(sent))
+		e.patience.took(time.Since(sent))
 		again := with.pending[:0]
 		for i := range commands {
 			c := &commands[i]
 			err := c.cmd.Err()
 			if connError(err) {
 				broken = err
-				if any(client) == any(s.client) {
-					s.patience.note(ctx, err) // before the calls that are made again
+				if any(client) == any(e.client) {
+					e.patience.note(ctx, err) // before the calls that are made again
 				}
 			}
 			switch {
@@ -57,14 +52,14 @@ func (s *server) send(ctx context.Context, client client, with *sender, batch []
 				}
 				again = append(again, alive...)
 			case refusesLua(err) && !c.literal:
-				s.setMode(oneCall | literalKeys)
+				e.setMode(oneCall | literalKeys)
 				again = append(again, c.requests...)
 			case keysApart(err) && mode.stricter() != mode:
-				s.mode.CompareAndSwap(int32(mode), int32(mode.stricter()))
+				e.mode.CompareAndSwap(int32(mode), int32(mode.stricter()))
 				again = append(again, c.requests...)
-			case s.moved != nil && isElsewhere(err):
+			case e.moved != nil && isElsewhere(err):
 				for _, r := range c.requests {
-					s.moved(r, err)
+					e.moved(r, err)
 				}
 			default:
 				c.finish(acks)
@@ -80,7 +75,7 @@ func (s *server) send(ctx context.Context, client client, with *sender, batch []
 
 // sendSafely sends a batch. If a hook of the client panics, callers that wait do as well, and the
 // other requests get an error. They also get it if a hook ends the goroutine.
-func (s *server) sendSafely(ctx context.Context, client client, with *sender, batch []*request) (broken error) {
+func (e *endpoint) sendSafely(ctx context.Context, client client, with *sender, batch []*request) (broken error) {
 	returned := false
 	defer func() {
 		if returned {
@@ -93,9 +88,24 @@ func (s *server) sendSafely(ctx context.Context, client client, with *sender, ba
 		}
 		with.abort(errAborted)
 	}()
-	broken = s.send(ctx, client, with, batch)
+	broken = e.send(ctx, client, with, batch)
 	returned = true
 	return broken
+}
+
+// sendByApp sends a batch by the application's client, or on its pool by a client that is patient.
+func (e *endpoint) sendByApp(ctx context.Context, batch []*request) {
+	client, p := e.client, e.patience
+	renewals := batch[0].call.Op == driver.OpRenew
+	if p != nil && (renewals || p.isSlow()) {
+		var cancel context.CancelFunc
+		ctx, cancel = withDeadline(ctx, e.client.(*redis.Client))
+		defer cancel()
+		if client = p.client(); renewals {
+			client = p.unlimited()
+		}
+	}
+	p.warm(e.sendSafely(ctx, client, new(sender), batch))
 }
 
 // errAborted stands for a hook of the client that has panicked or ended the goroutine.

@@ -5,15 +5,22 @@
 // The Store sends each Call as a request. A request passes these parts:
 //
 //   - A router finds the server of the key, if the client is one of a Cluster.
-//   - A batcher collects the claims and releases that come while others are out. A renewer does the
-//     same for renewals, so that these wait for nothing else.
+//   - A server has a batcher, which collects the claims and releases that come while others are
+//     out. Its renewer does the same for renewals, so that these wait for nothing else.
 //   - A lane is one connection of the Locker's own, or one that it keeps of the application's pool.
-//   - A sender joins the requests of a batch in few scripts, sends them, and gives each request its
-//     answer. It repeats what a server must have in another form: NOSCRIPT, MOVED, CROSSSLOT.
+//   - A sender joins the requests of a batch in few scripts, sends them to the server's endpoint,
+//     and gives each request its answer. It repeats what a server must have in another form:
+//     NOSCRIPT, MOVED, CROSSSLOT.
 //
 // There are two ways from a request to a server. A caller that finds nothing under way sends its
 // request itself, on a lane: handing it to another goroutine would add a fifth to its time. All
 // other requests go in batches, on a lane or by the application's client.
+//
+// The files are read in this order: bulk, locker, several, ledger, inspect, layout, info, store,
+// program, queue, recent, router, server, renewer, batcher, lane, own, sender, endpoint, probe,
+// patience, command, request, call; and those that use no other: answer, keys, slot, errors,
+// literal, client, keymode, arguments. A file uses names of those after it. In 8 of 137 pairs of
+// files, the later file uses a name of the earlier one.
 //
 // The pipelines of go-redis, and its AutoPipeline, do not serve. They send many scripts in one
 // round trip, but they cannot make one script of 128 claims, which is most of what a batch gains.
@@ -25,7 +32,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"reflect"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -179,8 +185,11 @@ func (s *Store) ClientSetup(f func(*redis.Client)) {
 	}
 	s.server.setUp(s.setups)
 	for _, l := range s.server.lanes() { // now, so that Check reports a panic
-		l.client = nil
-		if err := l.setUp(); err != nil {
+		if l.own == nil {
+			continue
+		}
+		l.own.client = nil
+		if err := l.own.setUp(); err != nil {
 			s.Refuse("WithClientSetup", "", err.Error())
 		}
 	}
@@ -193,23 +202,6 @@ func (s *Store) WithoutBatching() {
 	if s.router != nil {
 		s.router.mode |= oneCall
 	}
-}
-
-func checkClient(client redis.UniversalClient) error {
-	refused := &driver.SettingError{Setting: "client", Reason: "must not be nil"}
-	if client == nil {
-		return refused
-	}
-	if v := reflect.ValueOf(client); v.Kind() == reflect.Pointer && v.IsNil() {
-		return refused
-	}
-	if _, ok := client.(*redis.Ring); ok {
-		refused.Value = "*redis.Ring"
-		refused.Reason = "a Ring moves the keys of a shard to another one when it misses some heartbeats, " +
-			"while the holder still holds: two would hold one key. Use its nodes with backend/redlock"
-		return refused
-	}
-	return nil
 }
 
 // error returns the error of a call as a *driver.StoreError.
