@@ -91,7 +91,7 @@ func meetForeignQueue(t *testing.T, name string, store guard.Locker, rdb *redis.
 	require.NoError(t, err)
 	if grant.State != driver.Granted { // the waiter ahead was notified, and may still ask
 		require.Equal(t, driver.Busy, grant.State)
-		require.True(t, grant.Notified)
+		require.Equal(t, driver.OtherNotified, grant.Reason)
 		require.LessOrEqual(t, grant.Left, driver.NotifyGrace)
 		require.NoError(t, rdb.HDel(t.Context(), waiters, id).Err())
 		grant, err = store.TryAcquire(t.Context(), mine)

@@ -164,7 +164,7 @@ func (a *acquisition) refused(grant driver.Answer, err error) error {
 	if grant.State == driver.Done {
 		return &DoneError{Key: a.key, Left: grant.Left, Record: grant.Record, Label: grant.Label}
 	}
-	return &BusyError{Key: a.key, Left: grant.Left, Label: grant.Label, Foreign: grant.Foreign, Waited: a.waited(a.guard.clock.Now())}
+	return &BusyError{Key: a.key, Left: grant.Left, Label: grant.Label, Foreign: grant.Reason == driver.HeldByProgram, Waited: a.waited(a.guard.clock.Now())}
 }
 
 // end ends an acquisition with its result, which it returns.

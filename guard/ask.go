@@ -61,7 +61,7 @@ func (a *acquisition) answered(grant driver.Answer, err error) (*holder, error) 
 		a.stored, a.late = storedNothing, true
 	case grant.State == driver.Granted:
 		a.stored = storedGranted
-	case grant.State == driver.Busy && (a.claim.Queue == driver.Queued || grant.Wanted):
+	case grant.State == driver.Busy && (a.claim.Queue == driver.Queued || grant.Reason == driver.HeldForClaim):
 		a.stored = storedQueued
 	default:
 		a.stored = storedNothing

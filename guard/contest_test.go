@@ -14,7 +14,7 @@ import (
 )
 
 // contested is the answer of a quorum whose nodes have granted the key to several claims.
-var contested = driver.Answer{State: driver.Busy, Left: ttl, Contested: true}
+var contested = driver.Answer{State: driver.Busy, Reason: driver.Collided, Left: ttl}
 
 func TestContest_isRetriedByACallThatDoesNotWait(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {

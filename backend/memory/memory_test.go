@@ -152,7 +152,7 @@ func TestLocker_doneEndsThatAClaimIsWanted(t *testing.T) {
 		reader.Key, waits.Key, runs.Key = "k", "k", "k"
 		reader.MaxHolders, waits.Waits = driver.Unlimited, true
 		require.Equal(t, driver.Granted, ask(reader).State)
-		require.True(t, ask(waits).Wanted)
+		require.Equal(t, driver.HeldForClaim, ask(waits).Reason)
 		_, err := l.Release(t.Context(), reader, driver.After{})
 		require.NoError(t, err)
 		require.Equal(t, driver.Granted, ask(runs).State)

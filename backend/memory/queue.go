@@ -75,7 +75,7 @@ func (l *Locker) acquireInLine(c driver.Claim, now time.Time) driver.Answer {
 	ahead := w.stand(c, now)
 	if e := l.entry(c.Key, now); e.find(c.ID) == nil && e.admits(c) {
 		if turn, left := w.turn(q, c.ID, now); turn != "" && turn != c.ID {
-			return driver.Answer{State: driver.Busy, Left: left, Holder: turn, Ahead: w.ahead(c), Notified: true}
+			return driver.Answer{State: driver.Busy, Reason: driver.OtherNotified, Left: left, Holder: turn, Ahead: w.ahead(c)}
 		}
 	} else if w.called == c.ID {
 		w.called = "" // it has come, and another claim was first

@@ -69,7 +69,7 @@ func (l *Locker) acquireAlone(
 }
 
 // contested is the answer to a claim of a row that others have changed too often meanwhile.
-var contested = driver.Answer{State: driver.Busy, Left: time.Millisecond, Contested: true}
+var contested = driver.Answer{State: driver.Busy, Reason: driver.Collided, Left: time.Millisecond}
 
 // renewAlone renews a claim that holds its key alone. If found is shared, nothing was done.
 func (l *Locker) renewAlone(

@@ -71,8 +71,8 @@ func (l *Locker) TryAcquire(ctx context.Context, c driver.Claim) (driver.Answer,
 			}, nil
 		}
 	}
-	b.lose(err == nil && t.refusal.Wanted)
-	if t.refusal.Contested {
+	b.lose(err == nil && t.refusal.Reason == driver.HeldForClaim)
+	if t.refusal.Reason == driver.Collided {
 		l.probes.collided(c.Key)
 	}
 	var failed *driver.StoreError
@@ -210,7 +210,7 @@ func (b *ballot) win(ctx context.Context, t tally) (reserved int, err error) {
 	have := 0
 	for _, v := range votes {
 		switch {
-		case v.grant.Wanted:
+		case v.wants():
 			b.reissue(v, lease)
 		case v.err != nil || v.grant.State != driver.Granted:
 		case v.grant.Fence > t.fence:
@@ -290,7 +290,7 @@ func (b *ballot) lose(wanted bool) {
 
 // undo releases the claim at a node that has granted it, or may have, or that wants it needlessly.
 func (b *ballot) undo(v vote) {
-	if v.err != nil || v.grant.State == driver.Granted || v.grant.Wanted && !b.wanted {
+	if v.err != nil || v.grant.State == driver.Granted || v.wants() && !b.wanted {
 		c := b.claim
 		c.Repeated = c.Repeated || v.grant.State != driver.Granted
 		b.locker.releaseAt(b.order, v.node, c, v.err != nil)
@@ -302,7 +302,7 @@ func (b *ballot) undo(v vote) {
 // fence. If the lease's release has begun, that release does all of this.
 func (b *ballot) reissue(v vote, lease driver.Claim) {
 	l := b.locker
-	if v.grant.Wanted { // the node keeps others away, but the claim holds the key on other nodes
+	if v.wants() { // the node keeps others away, but the claim holds the key on other nodes
 		c := b.claim
 		c.Repeated = true
 		l.releaseAt(b.order, v.node, c, false)

@@ -111,7 +111,7 @@ func (b *ballot) probe(ctx context.Context) (behind bool, refusal driver.Answer)
 	switch {
 	case b.votes[0].err != nil, refusal.State != driver.Busy:
 		return false, driver.Answer{}
-	case refusal.Shared: // a majority has to keep others away for the claim, see driver.Description
+	case refusal.Reason.IsShared(): // a majority has to keep others away for it
 		return false, driver.Answer{}
 	case !b.locker.probes.isAhead(b.claim.Key, refusal.Holder):
 		return false, driver.Answer{}

@@ -41,7 +41,7 @@ func newContested(t *testing.T) *contested {
 	c.hold(t, x, 0)
 	c.hold(t, y, 1)
 	grant, _ := c.ask(t, newClaim())
-	require.True(t, grant.Contested)
+	require.Equal(t, driver.Collided, grant.Reason)
 	c.free(t, x, 0)
 	c.free(t, y, 1)
 	return c
@@ -149,7 +149,7 @@ func TestProbe_aClaimThatWaitsForSharersAsksAllNodes(t *testing.T) {
 		c.hold(t, reader, 0, 1, 2)
 		grant, asked := c.ask(t, newClaim())
 		require.Equal(t, driver.Busy, grant.State)
-		require.True(t, grant.Wanted)
+		require.Equal(t, driver.HeldForClaim, grant.Reason)
 		require.Equal(t, [3]int64{1, 1, 1}, asked)
 	})
 }

@@ -34,12 +34,14 @@ func (l *Locker) checkSharing(n int) error {
 // sameHolder reports whether the nodes that gave these answers may have the same holder. Claims
 // that share a key do so on all nodes, but not in the same order, so that each node names another
 // one.
-func sameHolder(a, b driver.Answer) bool { return a.Holder == b.Holder || a.Shared && b.Shared }
+func sameHolder(a, b driver.Answer) bool {
+	return a.Holder == b.Holder || a.Reason.IsShared() && b.Reason.IsShared()
+}
 
 // countWanted returns how many nodes keep other claims away for the claim, which they refused.
 func countWanted(votes []vote) (n int) {
 	for _, v := range votes {
-		if v.err == nil && v.grant.Wanted {
+		if v.wants() {
 			n++
 		}
 	}

@@ -95,9 +95,9 @@ func TestSharing_nodesThatNameDifferentHoldersAreNotContested(t *testing.T) {
 		}
 		g := try(t, l, claimOf("k", "writer"))
 		require.Equal(t, driver.Busy, g.State)
-		require.False(t, g.Contested)
-		require.False(t, g.Wanted)
-		require.True(t, try(t, l, waiting("writer 2")).Wanted)
+		require.NotEqual(t, driver.Collided, g.Reason)
+		require.NotEqual(t, driver.HeldForClaim, g.Reason)
+		require.Equal(t, driver.HeldForClaim, try(t, l, waiting("writer 2")).Reason)
 		require.Equal(t, driver.Granted, try(t, l, shared("a")).State, "it shares the key already")
 		require.Equal(t, driver.Busy, try(t, l, shared("f")).State)
 	})
@@ -109,14 +109,14 @@ func TestSharing_aClaimThatFewNodesWantIsWantedByNone(t *testing.T) {
 		take(t, l, shared("reader"))
 		time.Sleep(time.Second)
 		for _, b := range boxes[:3] {
-			require.True(t, try(t, b, waiting("other")).Wanted)
+			require.Equal(t, driver.HeldForClaim, try(t, b, waiting("other")).Reason)
 		}
 		for _, i := range []int{0, 4} { // their answers come too late to count
 			boxes[i].answerAfter(func() time.Duration { return 500 * time.Millisecond })
 		}
 		g := try(t, l, waiting("writer"))
 		require.Equal(t, driver.Busy, g.State)
-		require.False(t, g.Wanted)
+		require.NotEqual(t, driver.HeldForClaim, g.Reason)
 		time.Sleep(5 * time.Second)
 		for i, b := range boxes {
 			want := driver.Granted
@@ -132,11 +132,11 @@ func TestSharing_aClaimThatFewNodesWantSoFarWaitsALittleForTheOthers(t *testing.
 	inBubble(t, 5, func(t *testing.T, l *redlock.Locker, boxes []*box) {
 		take(t, l, shared("reader"))
 		time.Sleep(time.Second)
-		require.True(t, try(t, boxes[0], waiting("other")).Wanted)
+		require.Equal(t, driver.HeldForClaim, try(t, boxes[0], waiting("other")).Reason)
 		for _, b := range boxes[3:] {
 			b.answerAfter(func() time.Duration { return 2 * time.Millisecond })
 		}
-		require.True(t, try(t, l, waiting("writer")).Wanted)
+		require.Equal(t, driver.HeldForClaim, try(t, l, waiting("writer")).Reason)
 	})
 }
 
@@ -147,7 +147,7 @@ func TestSharing_aWriterIsGrantedAfterTheReadersForWhomItWaited(t *testing.T) {
 		require.Greater(t, second.Fence, first.Fence)
 		writer := waiting("writer")
 		for range 3 {
-			require.True(t, try(t, l, writer).Wanted)
+			require.Equal(t, driver.HeldForClaim, try(t, l, writer).Reason)
 			time.Sleep(time.Second)
 			require.Equal(t, driver.Busy, try(t, l, shared("late")).State)
 		}

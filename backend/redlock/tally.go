@@ -18,6 +18,9 @@ type vote struct {
 // grants reports whether the node has granted the claim.
 func (v *vote) grants() bool { return v.err == nil && v.grant.State == driver.Granted }
 
+// wants reports whether the node has refused the claim, and keeps others away for it.
+func (v *vote) wants() bool { return v.err == nil && v.grant.Reason == driver.HeldForClaim }
+
 // A verdict is the result of the votes so far.
 type verdict uint8
 
@@ -149,8 +152,14 @@ func (l *Locker) refuse(votes []vote, grants, busy int, late bool) tally {
 	// So many nodes have to become free until there is a majority, if those that have not answered
 	// do not.
 	top.Left = of[max(min(l.quorum-grants, busy), 1)-1].Left
-	top.Contested = most < l.quorum && (grants > 0 || most < busy)
-	top.Wanted = wanted >= l.quorum
+	switch {
+	case wanted >= l.quorum:
+		top.Reason = driver.HeldForClaim
+	case most < l.quorum && (grants > 0 || most < busy):
+		top.Reason = driver.Collided
+	case top.Reason == driver.HeldForClaim:
+		top.Reason = driver.HeldShared
+	}
 	return tally{verdict: refused, refusal: top}
 }
 

@@ -94,7 +94,7 @@ func TestTryAcquire_releasesAGrantThatArrivesAfterALostBallot(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, driver.Busy, g.State)
 		require.Equal(t, "other", g.Holder)
-		require.False(t, g.Contested)
+		require.NotEqual(t, driver.Collided, g.Reason)
 		time.Sleep(time.Second + 500*time.Millisecond)
 		require.NotZero(t, boxes[4].fence(t, "k", "a"), "its answer is on the way")
 		time.Sleep(2 * time.Second)
@@ -292,7 +292,7 @@ func TestTryAcquire_aSplitVoteIsContestedAndWaitsOnlyALittleForTheSlow(t *testin
 		g, err := l.TryAcquire(t.Context(), claimOf("k", "a"))
 		require.NoError(t, err)
 		require.Equal(t, driver.Busy, g.State)
-		require.True(t, g.Contested)
+		require.Equal(t, driver.Collided, g.Reason)
 		require.Equal(t, 5*time.Millisecond, time.Since(start))
 	})
 }
@@ -307,7 +307,7 @@ func TestTryAcquire_aSplitVoteAmongThoseThatAnswerWaitsOnlyALittleForTheSlow(t *
 		g, err := l.TryAcquire(t.Context(), claimOf("k", "a"))
 		require.NoError(t, err)
 		require.Equal(t, driver.Busy, g.State)
-		require.True(t, g.Contested)
+		require.Equal(t, driver.Collided, g.Reason)
 		require.Equal(t, 5*time.Millisecond, time.Since(start))
 	})
 }

@@ -121,7 +121,7 @@ func (c *claimant) ask() driver.Answer {
 	c.t.Helper()
 	grant, err := c.locker.TryAcquire(c.t.Context(), c.claim)
 	require.NoError(c.t, err)
-	c.claim.Repeated = grant.State == driver.Busy && (grant.Wanted || c.claim.Queue == driver.Queued)
+	c.claim.Repeated = grant.State == driver.Busy && (grant.Reason == driver.HeldForClaim || c.claim.Queue == driver.Queued)
 	return grant
 }
 

@@ -404,7 +404,7 @@ func waitingWriter(s *shared) {
 	w, r := s.writes("w"), s.reads("r")
 	w.claim.Waits = true
 	s.javaGets(s.readLock(), longest)
-	require.True(s, w.misses().Wanted)
+	require.Equal(s, driver.HeldForClaim, w.misses().Reason)
 	require.Equal(s, "w", r.misses().Holder)
 	s.javaGets(s.other.ReadLock(s.key), longest)
 	require.False(s, s.javaUnlocks(s.readLock()))
@@ -546,7 +546,7 @@ func givingUpWakes(s *shared) {
 	w := s.writes("w")
 	w.claim.Waits = true
 	s.javaGets(s.readLock(), longest)
-	require.True(s, w.misses().Wanted)
+	require.Equal(s, driver.HeldForClaim, w.misses().Reason)
 	done := s.weWaitFor(guard.WithShared())
 	start := time.Now()
 	require.False(s, w.release(driver.After{}))

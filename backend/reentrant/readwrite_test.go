@@ -240,7 +240,7 @@ func TestReadWrite_renewsAndReleasesOnAFullServer(t *testing.T) {
 	waiting.claim.Waits = true
 	grant := waiting.ask()
 	require.Equal(t, driver.Busy, grant.State)
-	require.False(t, grant.Wanted, "there is no room to note it")
+	require.NotEqual(t, driver.HeldForClaim, grant.Reason, "there is no room to note it")
 	_, err := locker.TryAcquire(t.Context(), reader(t, locker, "new", "new").claim)
 	var failed *guard.StoreError
 	require.ErrorAs(t, err, &failed)
@@ -259,7 +259,7 @@ func TestReadWrite_aClaimThatNoLongerWaitsIsNoLongerWanted(t *testing.T) {
 		r, w := reader(t, locker, "us", "r"), claims(t, locker, "k", "them", "w", longest)
 		r.take()
 		w.claim.Waits = true
-		require.True(t, w.ask().Wanted)
+		require.Equal(t, driver.HeldForClaim, w.ask().Reason)
 		require.True(t, r.release(driver.After{}))
 		time.Sleep(200 * time.Millisecond)
 		w.claim.Waits = false
@@ -340,9 +340,9 @@ func TestReadWrite_readersEnterTogetherFromTheQueue(t *testing.T) {
 	for _, c := range []*claimant{w1, w2, r3} {
 		grant := c.ask()
 		require.Equal(t, driver.Busy, grant.State)
-		require.False(t, grant.Notified, "readers hold the key")
+		require.NotEqual(t, driver.OtherNotified, grant.Reason, "readers hold the key")
 		wanted := c == w1
-		require.Equal(t, wanted, grant.Wanted)
+		require.Equal(t, wanted, grant.Reason == driver.HeldForClaim)
 	}
 	require.False(t, w2.release(driver.After{}))
 	for len(notified3) > 0 {

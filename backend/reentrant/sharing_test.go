@@ -212,7 +212,7 @@ func TestSharing_anOwnerEntersAgainWhateverOthersWait(t *testing.T) {
 	p.take(3, "a", "b")
 	writer := p.claim("w", 1, 1).waiting()
 	writer.claim.Queue = driver.Queued
-	require.True(t, writer.requireBusy().Wanted)
+	require.Equal(t, driver.HeldForClaim, writer.requireBusy().Reason)
 	p.claim("c", 1, 3).requireBusy()
 	for i, queue := range []driver.QueueMode{driver.Unqueued, driver.YieldToQueue, driver.Queued} {
 		again := p.claim("a", 2+i, 3)
@@ -220,7 +220,7 @@ func TestSharing_anOwnerEntersAgainWhateverOthersWait(t *testing.T) {
 		require.True(t, again.take().Held)
 		releaseAll(t, again)
 	}
-	require.True(t, writer.requireBusy().Wanted)
+	require.Equal(t, driver.HeldForClaim, writer.requireBusy().Reason)
 	require.False(t, writer.release(driver.After{}))
 	p.take(3, "c")
 }
@@ -234,31 +234,31 @@ func TestSharing_leavesNothingBehind(t *testing.T) {
 		},
 		"wanted, then granted": func(p *party, a, b *claimant) {
 			writer := p.claim("w", 1, 1).waiting()
-			require.True(t, writer.requireBusy().Wanted)
+			require.Equal(t, driver.HeldForClaim, writer.requireBusy().Reason)
 			releaseAll(t, a, b)
 			writer.take()
 			releaseAll(t, writer)
 		},
 		"wanted, then released": func(p *party, a, b *claimant) {
 			other := p.claim("o", 1, 2).waiting()
-			require.True(t, other.requireBusy().Wanted)
+			require.Equal(t, driver.HeldForClaim, other.requireBusy().Reason)
 			require.False(t, other.release(driver.After{}))
 			releaseAll(t, a, b)
 		},
 		"wanted, then it no longer waits": func(p *party, a, b *claimant) {
 			writer := p.claim("w", 1, 1).waiting()
-			require.True(t, writer.requireBusy().Wanted)
+			require.Equal(t, driver.HeldForClaim, writer.requireBusy().Reason)
 			writer.claim.Waits = false
-			require.False(t, writer.requireBusy().Wanted)
+			require.NotEqual(t, driver.HeldForClaim, writer.requireBusy().Reason)
 			releaseAll(t, a, b)
 		},
 		"wanted, then the key is taken alone": func(p *party, a, b *claimant) {
 			writer := p.claim("w", 1, 1).waiting()
-			require.True(t, writer.requireBusy().Wanted)
+			require.Equal(t, driver.HeldForClaim, writer.requireBusy().Reason)
 			releaseAll(t, a, b)
 			other := p.claim("o", 1, 1)
 			other.take()
-			require.False(t, writer.requireBusy().Wanted)
+			require.NotEqual(t, driver.HeldForClaim, writer.requireBusy().Reason)
 			releaseAll(t, other)
 		},
 	} {
@@ -327,7 +327,7 @@ func TestSharing_expiresAlthoughTheKeysWerePersisted(t *testing.T) {
 	p := newParty(t)
 	p.ttl = ttl
 	held := p.take(2, "a", "b")
-	require.True(t, p.claim("w", 1, 1).waiting().requireBusy().Wanted)
+	require.Equal(t, driver.HeldForClaim, p.claim("w", 1, 1).waiting().requireBusy().Reason)
 	for _, key := range scan(t, p.rdb) {
 		p.rdb.Persist(t.Context(), key)
 	}
@@ -351,7 +351,7 @@ func TestSharing_aKeyThatRedissonOrAnApplicationHoldsIsBusy(t *testing.T) {
 				c := p.claim("a", 1, among).waiting()
 				c.claim.Queue = queue
 				grant := c.requireBusy()
-				require.False(t, grant.Wanted)
+				require.NotEqual(t, driver.HeldForClaim, grant.Reason)
 				require.Negative(t, grant.Left, "it never ends")
 				require.False(t, c.renew())
 				require.False(t, c.release(driver.After{}))
@@ -394,7 +394,7 @@ func TestSharing_isServedByAServerWhoseMemoryIsFull(t *testing.T) {
 	var failed *guard.StoreError
 	require.ErrorAs(t, err, &failed)
 	require.Equal(t, driver.KindOOM, failed.Kind)
-	require.False(t, p.claim("w", 1, 1).waiting().requireBusy().Wanted, "it is refused, although it cannot be noted")
+	require.NotEqual(t, driver.HeldForClaim, p.claim("w", 1, 1).waiting().requireBusy().Reason, "it is refused, although it cannot be noted")
 	require.True(t, held[0].take().Held)
 	held[1].claim.Fence += 7
 	require.True(t, held[1].renew())
@@ -447,18 +447,18 @@ func TestSharing_publishesReleasesThatMatter(t *testing.T) {
 
 	all = p.take(driver.Unlimited, "a", "b", "c", "d")
 	writer := p.claim("w", 1, 1).waiting()
-	require.True(t, writer.requireBusy().Wanted)
+	require.Equal(t, driver.HeldForClaim, writer.requireBusy().Reason)
 	require.Zero(t, after(all[:2]...), "the writer waits for all of them")
 	require.False(t, writer.release(driver.After{}))
 	require.Equal(t, 1, published(), "readers were refused")
-	require.True(t, writer.requireBusy().Wanted)
+	require.Equal(t, driver.HeldForClaim, writer.requireBusy().Reason)
 	require.Equal(t, 1, after(all[2:]...))
 	writer.take()
 	require.Equal(t, 1, after(writer))
 
 	all = p.take(3, "a", "b", "c")
 	few := p.claim("few", 1, 2).waiting()
-	require.True(t, few.requireBusy().Wanted)
+	require.Equal(t, driver.HeldForClaim, few.requireBusy().Reason)
 	require.Zero(t, after(all[0]), "two are left, and the claim that is wanted allows one other")
 	require.Equal(t, 1, after(all[1]))
 	few.take()
@@ -467,7 +467,7 @@ func TestSharing_publishesReleasesThatMatter(t *testing.T) {
 
 	all = p.take(3, "a", "b")
 	few = p.claim("few", 2, 2).waiting()
-	require.True(t, few.requireBusy().Wanted)
+	require.Equal(t, driver.HeldForClaim, few.requireBusy().Reason)
 	require.Equal(t, 2, after(all...))
 	p.claim("c", 1, 3).requireBusy()
 	few.take()
@@ -531,12 +531,12 @@ func TestSharing_startedCallsFindOutThatAKeyIsShared(t *testing.T) {
 		return <-answers
 	}
 	writer := p.claim("w", 1, 1)
-	require.False(t, start(writer.claim).grant.Wanted)
+	require.NotEqual(t, driver.HeldForClaim, start(writer.claim).grant.Reason)
 	got := start(writer.waiting().claim)
 	writer.claim.Repeated = true
 	require.NoError(t, got.err)
 	require.Equal(t, "label of a1", got.grant.Label)
-	require.True(t, got.grant.Wanted)
+	require.Equal(t, driver.HeldForClaim, got.grant.Reason)
 	p.claim("b", 1, driver.Unlimited).requireBusy()
 	released := make(chan bool, 1)
 	p.locker.StartRelease(t.Context(), writer.claim, driver.After{}, func(held bool, err error) { released <- held || err != nil })

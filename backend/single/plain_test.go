@@ -121,7 +121,7 @@ func TestPlainKeys_takeNoForeignStringForALease(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, driver.Busy, grant.State, "%q", value)
 		require.Empty(t, grant.Holder, "%q", value)
-		require.Equal(t, value != brokenLease, grant.Foreign, "%q", value)
+		require.Equal(t, value != brokenLease, grant.Reason == driver.HeldByProgram, "%q", value)
 		require.InDelta(t, time.Minute, grant.Left, float64(10*time.Second))
 
 		info, err := l.Show(t.Context(), "k")

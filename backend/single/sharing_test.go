@@ -102,7 +102,7 @@ func TestSharing_leavesNothingBehind(t *testing.T) {
 		"wanted, then granted": func(k *sharedKey) {
 			writer := k.claim("writer", 1)
 			writer.Waits = true
-			require.True(t, k.requireBusy(writer).Wanted)
+			require.Equal(t, driver.HeldForClaim, k.requireBusy(writer).Reason)
 			writer.Repeated = true
 			require.True(t, k.releases("a", 2))
 			require.True(t, k.releases("b", driver.Unlimited))
@@ -112,7 +112,7 @@ func TestSharing_leavesNothingBehind(t *testing.T) {
 		"wanted, then released": func(k *sharedKey) {
 			other := k.claim("other", 2)
 			other.Waits = true
-			require.True(t, k.requireBusy(other).Wanted)
+			require.Equal(t, driver.HeldForClaim, k.requireBusy(other).Reason)
 			require.False(t, k.releases("other", 2))
 			require.True(t, k.releases("a", 2))
 			require.True(t, k.releases("b", driver.Unlimited))
@@ -180,7 +180,7 @@ func TestSharing_expiresAlthoughTheKeysWerePersisted(t *testing.T) {
 	k.take(2, "a", "b")
 	waits := k.claim("c", 1)
 	waits.Waits = true
-	require.True(t, k.requireBusy(waits).Wanted)
+	require.Equal(t, driver.HeldForClaim, k.requireBusy(waits).Reason)
 	for _, kind := range []string{"lease", "holders", "limits", "wanted"} {
 		require.True(t, k.rdb.Persist(t.Context(), k.redisKey(kind)).Val(), kind)
 	}
@@ -277,7 +277,7 @@ func TestSharing_staysSafeIfKeysAreChangedByHand(t *testing.T) {
 				k.take(2, "c")
 				waits := k.claim("w", 1)
 				waits.Waits = true
-				require.True(t, k.requireBusy(waits).Wanted, "it takes its place")
+				require.Equal(t, driver.HeldForClaim, k.requireBusy(waits).Reason, "it takes its place")
 				require.True(t, k.releases("c", 2))
 				k.requireBusy(k.claim("d", 2))
 			},
@@ -324,7 +324,7 @@ func TestSharing_isServedByAServerWhoseMemoryIsFull(t *testing.T) {
 	require.Equal(t, driver.KindOOM, failed.Kind)
 	waits := k.claim("w", 1)
 	waits.Waits = true
-	require.False(t, k.requireBusy(waits).Wanted, "it is refused, although it cannot be noted")
+	require.NotEqual(t, driver.HeldForClaim, k.requireBusy(waits).Reason, "it is refused, although it cannot be noted")
 	require.True(t, k.try(k.claim("a", 3)).Held)
 	require.True(t, k.renews("a", 3))
 	raised := k.claim("b", 3)
@@ -382,14 +382,14 @@ func TestSharing_publishesReleasesThatMatter(t *testing.T) {
 	k.take(driver.Unlimited, "a", "b", "c", "d")
 	writer := k.claim("w", 1)
 	writer.Waits = true
-	require.True(t, k.requireBusy(writer).Wanted)
+	require.Equal(t, driver.HeldForClaim, k.requireBusy(writer).Reason)
 	require.Zero(t, release(driver.Unlimited, "a", "b"), "the writer waits for all of them")
 	writer.Repeated = true
 	held, err := k.l.Release(t.Context(), writer, driver.After{})
 	require.NoError(t, err)
 	require.False(t, held)
 	require.Equal(t, 1, published(), "readers were refused")
-	require.True(t, k.requireBusy(writer).Wanted)
+	require.Equal(t, driver.HeldForClaim, k.requireBusy(writer).Reason)
 	require.Equal(t, 1, release(driver.Unlimited, "c", "d"))
 	require.Equal(t, driver.Granted, k.try(writer).State)
 	require.Equal(t, 1, release(1, "w"))
@@ -409,12 +409,12 @@ func TestSharing_startedCallsFindOutThatAKeyIsShared(t *testing.T) {
 		return <-answers
 	}
 	writer := k.claim("w", 1)
-	require.False(t, start(writer).grant.Wanted)
+	require.NotEqual(t, driver.HeldForClaim, start(writer).grant.Reason)
 	writer.Waits = true
 	got := start(writer)
 	require.NoError(t, got.err)
 	require.Equal(t, "label of a", got.grant.Label)
-	require.True(t, got.grant.Wanted)
+	require.Equal(t, driver.HeldForClaim, got.grant.Reason)
 	writer.Repeated = true
 	k.requireBusy(k.claim("b", driver.Unlimited))
 	released := make(chan bool, 1)

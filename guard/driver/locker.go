@@ -123,9 +123,36 @@ func (s State) String() string {
 	return "unknown"
 }
 
+// A Reason says why a claim is refused.
+type Reason uint8
+
+const (
+	// HeldByOther means that another claim holds the key, or that its minimum hold has not passed.
+	HeldByOther Reason = iota
+	// HeldByProgram means that another program or library holds the key.
+	HeldByProgram
+	// HeldShared means that claims which share the key hold it, or that the store keeps this one
+	// away for another one. The stores of a quorum may then name different claims as the Holder.
+	HeldShared
+	// HeldForClaim is HeldShared, and the store keeps other claims away for this one, which is to
+	// be made again with the same ID, or released. See Description.Shares.
+	HeldForClaim
+	// OtherNotified means that nobody holds the key: a claim ahead of this one in the queue was
+	// notified, and has Left to ask for the key.
+	OtherNotified
+	// Collided means that nobody seems to hold the key: several claims were made at once, and none
+	// was granted. The claim should be made again after Left, which is short and random.
+	Collided
+)
+
+// IsShared reports whether other claims that share the key hold it, or keep this one away.
+func (r Reason) IsShared() bool { return r == HeldShared || r == HeldForClaim }
+
 // An Answer is a store's answer to TryAcquire.
 type Answer struct {
 	State State
+	// Reason, if Busy, says why. It is 0 otherwise.
+	Reason Reason
 	// Fence, if Granted, is larger than the fence of every earlier holder of the key.
 	Fence uint64
 	// Reserved, if Granted, is how many fences directly above Fence the store has reserved for the
@@ -141,6 +168,9 @@ type Answer struct {
 	// since 1970, shifted left by 20 bits, plus microseconds. It is 0 if the store makes its
 	// fences from something else.
 	Clock uint64
+	// Seat, if Granted, is the number that distinguishes the claim from the others that hold the
+	// key, from 1 to Claim.MaxHolders. It is 0 if that is 1, or more than MaxSeats.
+	Seat int
 	// Left is the time until the holder's lease ends (Busy) or the marker expires (Done). It is
 	// negative if the store cannot tell.
 	Left time.Duration
@@ -152,30 +182,12 @@ type Answer struct {
 	// holder from the next. It is empty if the store does not know, for example if another program
 	// has the key. Nothing may notify of its release then, so a Guard asks a few times a second.
 	Holder string
-	// Foreign, if Busy, means that another program or library holds the key.
-	Foreign bool
-	// Seat, if Granted, is the number that distinguishes the claim from the others that hold the
-	// key, from 1 to Claim.MaxHolders. It is 0 if that is 1, or more than MaxSeats.
-	Seat int
-	// Wanted, if Busy, means that the store keeps other claims away for this one, which is to be
-	// made again with the same ID, or released. See
-	// Description.Shares.
-	Wanted bool
-	// Shared, if Busy, means that claims which share the key hold it, or that a wanted claim keeps
-	// this one away. The stores of a quorum may then name different claims as the Holder.
-	Shared bool
-	// Contested, if Busy, means that nobody seems to hold the key: several claims met, and each of
-	// them got a part of a quorum. It is worth asking again after a short, random pause.
-	Contested bool
 	// Crowded, if Busy, means that claims of several processes have met on the key, and that
 	// another one seems to be ahead of this one, which Waits. Only a part of a quorum says so: a
 	// release may be under way. The process then takes longer to ask after the next release.
 	Crowded bool
 	// Ahead, if Busy and the claim is Queued, is the number of claims ahead of it in the queue.
 	Ahead int
-	// Notified, if Busy, means that nobody holds the key: a claim ahead of this one was notified,
-	// and has Left to ask for the key.
-	Notified bool
 }
 
 // After specifies what a released key leaves behind. The zero value leaves nothing: the key is

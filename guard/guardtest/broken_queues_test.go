@@ -210,10 +210,10 @@ func patient(l guard.Locker) guard.Locker {
 	var since memo[time.Time]
 	return &twist{Locker: l, acquire: func(ctx context.Context, c driver.Claim) (driver.Answer, error) {
 		if at := since.get(c.ID); !at.IsZero() && time.Since(at) < 5*time.Second {
-			return driver.Answer{State: driver.Busy, Notified: true, Left: driver.NotifyGrace}, nil
+			return driver.Answer{State: driver.Busy, Reason: driver.OtherNotified, Left: driver.NotifyGrace}, nil
 		}
 		g, err := l.TryAcquire(ctx, c)
-		if g.Notified {
+		if g.Reason == driver.OtherNotified {
 			since.set(c.ID, time.Now())
 		}
 		return g, err
@@ -236,7 +236,7 @@ func hasty(l guard.Locker) guard.Locker {
 	return &twist{Locker: l, acquire: func(ctx context.Context, c driver.Claim) (driver.Answer, error) {
 		for {
 			g, err := l.TryAcquire(ctx, c)
-			if !g.Notified {
+			if g.Reason != driver.OtherNotified {
 				return g, err
 			}
 			_, _ = l.Release(ctx, driver.Claim{Key: c.Key, ID: g.Holder, Queue: driver.Queued}, driver.After{})

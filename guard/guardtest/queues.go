@@ -67,7 +67,7 @@ func (p process) requireQueued(c driver.Claim, ahead int) {
 	p.t.Helper()
 	g := p.requireBusy(c, long)
 	require.Equal(p.t, ahead, g.Ahead, "the number of claims ahead in the queue")
-	require.False(p.t, g.Notified, "Notified must be false while the key is held")
+	require.NotEqual(p.t, driver.OtherNotified, g.Reason, "the key is held")
 }
 
 // requireOtherNotified makes the claim. The key must be free, and another claim must have been
@@ -75,7 +75,7 @@ func (p process) requireQueued(c driver.Claim, ahead int) {
 func (p process) requireOtherNotified(c driver.Claim) driver.Answer {
 	p.t.Helper()
 	g := p.requireBusy(c, driver.NotifyGrace)
-	require.True(p.t, g.Notified, "Notified must be true, because another claim was notified")
+	require.Equal(p.t, driver.OtherNotified, g.Reason, "another claim was notified")
 	return g
 }
 
@@ -254,7 +254,7 @@ func skipsTheDead(s *subject) {
 	for g.State != driver.Granted {
 		g = s.processOf(2).acquire(waiting[2])
 		if g.State == driver.Busy {
-			require.True(s, g.Notified)
+			require.Equal(s, driver.OtherNotified, g.Reason)
 			s.processOf(2).requireLeft(g, driver.NotifyGrace)
 			wait := g.Left + time.Millisecond
 			time.Sleep(wait)

@@ -258,12 +258,12 @@ func wantedKeepsOut(s *subject, among int) {
 	s.here.mustAcquire(reader)
 	writer := waiting(s.claim(k))
 	for range 2 {
-		require.True(s, s.there.requireBusy(writer, long).Wanted, "a claim that waits for shared holders")
+		require.Equal(s, driver.HeldForClaim, s.there.requireBusy(writer, long).Reason, "a claim that waits for shared holders")
 		writer.Repeated = true
 		s.here.requireBusy(s.shared(k, among), long)
 		require.True(s, s.here.renew(reader), "the holder of the key is not affected")
 	}
-	require.False(s, s.here.requireBusy(waiting(s.claim(k)), long).Wanted, "one claim is wanted at a time")
+	require.NotEqual(s, driver.HeldForClaim, s.here.requireBusy(waiting(s.claim(k)), long).Reason, "one claim is wanted at a time")
 	s.here.mustRelease(reader, driver.After{})
 	s.here.requireBusy(s.shared(k, among), driver.WantedFor(long))
 	s.there.mustAcquire(writer)
@@ -275,7 +275,7 @@ func wantedKeepsOut(s *subject, among int) {
 func wantedEnds(s *subject, among int) {
 	k := key("unwanted", among)
 	s.here.mustAcquire(s.shared(k, among))
-	require.False(s, s.there.requireBusy(s.claim(k), long).Wanted, "a claim that does not wait")
+	require.NotEqual(s, driver.HeldForClaim, s.there.requireBusy(s.claim(k), long).Reason, "a claim that does not wait")
 	leaves := waiting(s.claim(k))
 	s.there.requireBusy(leaves, long)
 	leaves.Repeated = true

@@ -84,7 +84,7 @@ func (k *Key) KeepsAway(c driver.Claim) bool {
 func (k *Key) Refuse(c driver.Claim, now time.Time) driver.Answer {
 	if k.KeepsAway(c) {
 		return driver.Answer{
-			State: driver.Busy, Left: k.Wanted.Until.Sub(now), Holder: k.Wanted.ID, Shared: true,
+			State: driver.Busy, Reason: driver.HeldShared, Left: k.Wanted.Until.Sub(now), Holder: k.Wanted.ID,
 		}
 	}
 	byEnd := func(a, b Holder) int { return a.Ends.Compare(b.Ends) }
@@ -94,13 +94,15 @@ func (k *Key) Refuse(c driver.Claim, now time.Time) driver.Answer {
 	}
 	grant := driver.Answer{
 		State: driver.Busy, Left: first.Ends.Sub(now), Label: first.Label, Holder: first.ID,
-		Shared: first.MaxHolders > 1,
+	}
+	if first.MaxHolders > 1 {
+		grant.Reason = driver.HeldShared
 	}
 	w := k.Wanted
 	switch {
-	case c.Waits && grant.Shared && (w.ID == "" || w.ID == c.ID || MaxHolders(c) < w.MaxHolders):
+	case c.Waits && first.MaxHolders > 1 && (w.ID == "" || w.ID == c.ID || MaxHolders(c) < w.MaxHolders):
 		k.Wanted = Wanted{c.ID, MaxHolders(c), now.Add(driver.WantedFor(c.TTL))}
-		grant.Wanted = true
+		grant.Reason = driver.HeldForClaim
 	case w.ID == c.ID: // another claim has the key alone by now
 		k.Wanted = Wanted{}
 	}

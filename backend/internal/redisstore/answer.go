@@ -38,18 +38,34 @@ func toGrant(answer any) (grant driver.Answer, sound bool) {
 	case driver.Busy:
 		sound = true
 		grant = driver.Answer{State: state, Left: left(number), Label: r.text()}
-		grant.Holder, grant.Foreign = strings.CutPrefix(r.text(), foreign)
-		if len(r.parts) > 0 {
-			grant.Ahead, grant.Notified = int(r.integer()), r.integer() == 1
-		}
-		if grant.Shared = len(r.parts) > 0; grant.Shared {
-			grant.Wanted = r.integer() == 1
-		}
+		grant.Reason = r.reason(&grant)
 	}
 	if !sound || r.bad || len(r.parts) > 0 {
 		return driver.Answer{}, false
 	}
 	return grant, true
+}
+
+// reason reads the holder of a busy key, the claims ahead in the queue, and why the key is busy.
+func (r *reader) reason(grant *driver.Answer) (why driver.Reason) {
+	var isForeign bool
+	if grant.Holder, isForeign = strings.CutPrefix(r.text(), foreign); isForeign {
+		why = driver.HeldByProgram
+	}
+	notified := false
+	if len(r.parts) > 0 {
+		grant.Ahead, notified = int(r.integer()), r.integer() == 1
+	}
+	if len(r.parts) > 0 {
+		why = driver.HeldShared
+		if r.integer() == 1 {
+			why = driver.HeldForClaim
+		}
+	}
+	if notified {
+		why = driver.OtherNotified
+	}
+	return why
 }
 
 func granted(fence, clock, reserved int64) (grant driver.Answer, sound bool) {

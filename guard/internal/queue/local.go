@@ -196,7 +196,7 @@ func (w *Local[C]) Answer(now time.Duration, a Answer) {
 		w.busy(now, a.Grant)
 		q.wasBusy(a)
 		pause := q.pause(w)
-		if a.Grant.Contested && now < w.GiveUp {
+		if a.Grant.Reason == driver.Collided && now < w.GiveUp {
 			pause = q.contest()
 		}
 		q.nextRequestAt = now + pause

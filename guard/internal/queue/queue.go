@@ -134,7 +134,7 @@ func (r *Retries) After(now time.Duration, a Answer) (pause time.Duration, again
 	switch {
 	case a.Err != nil:
 		return r.retry(now, a.Err, false)
-	case !a.Grant.Contested || r.contested >= contestTries || now >= r.GiveUp:
+	case a.Grant.Reason != driver.Collided || r.contested >= contestTries || now >= r.GiveUp:
 		return 0, false
 	}
 	r.failures = 0
@@ -190,7 +190,7 @@ func (b *base) waking() <-chan struct{} {
 // busy notes who holds the key. A claim that was merely notified does not hold it.
 func (b *base) busy(now time.Duration, g driver.Answer) {
 	b.failures = 0
-	if !g.Notified {
+	if g.Reason != driver.OtherNotified {
 		b.previous = previous(now, g)
 	}
 }

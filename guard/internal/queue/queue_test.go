@@ -81,7 +81,7 @@ func woken(s queue.Step) bool {
 
 func TestRetries_ofACallThatDoesNotWait(t *testing.T) {
 	contested := busy(time.Second)
-	contested.Grant.Contested = true
+	contested.Grant.Reason = driver.Collided
 	for name, c := range map[string]struct {
 		answer queue.Answer
 		asked  int

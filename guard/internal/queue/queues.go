@@ -183,7 +183,7 @@ func (q *queue[C]) wasHeld() bool {
 }
 
 // contested reports whether several claims collided at the last answer, and none was granted.
-func (q *queue[C]) contested() bool { return q.answer != nil && q.answer.Contested }
+func (q *queue[C]) contested() bool { return q.answer != nil && q.answer.Reason == driver.Collided }
 
 // busy returns what the store would answer to another claim, as far as is known.
 func (q *queue[C]) busy(now time.Duration) driver.Answer {

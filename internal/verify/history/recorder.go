@@ -53,7 +53,7 @@ func (r recorder) TryAcquire(ctx context.Context, c driver.Claim) (driver.Answer
 		e.Reserve = grant.Reserved
 	case grant.State == driver.Done:
 		e.Outcome = Done
-	case grant.Contested, grant.Notified:
+	case grant.Reason == driver.Collided, grant.Reason == driver.OtherNotified:
 		e.Outcome = Neither
 	default:
 		e.Outcome = Busy

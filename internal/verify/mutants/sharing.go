@@ -112,7 +112,7 @@ var sharing = []mutant{
 	},
 	{
 		name: "mutant_writer_leaves_a_trace", rule: 5, does: "a writer that gives up does not withdraw its claim",
-		hunks: []hunk{{"guard/ask.go", "|| grant.Wanted)", "|| false)"}},
+		hunks: []hunk{{"guard/ask.go", "|| grant.Reason == driver.HeldForClaim)", "|| false)"}},
 		pkg:   "guard", test: "TestShared_aWriterThatLeavesLetsReadersIn",
 	},
 	{
