@@ -133,9 +133,16 @@ func closedClient(s *scene) {
 	require.False(s.t, granted)
 	s.proven(true, "a claim was answered: %s", said)
 	require.Contains(s.t, said, "closed", "I8")
-	other.Tell("take c")
-	require.Equal(s.t, "expired", w.ask("lost c 5s"), "I3")
-	other.reply()
+	s.pass(3 * ttl)
+	require.Equal(s.t, "true", w.ask("valid c"), "it is renewed by a connection of the Locker's own")
+	said, granted = other.try("hold c")
+	require.False(s.t, granted, said)
+	said, released := w.try("release c")
+	require.False(s.t, released, said)
+	require.Contains(s.t, said, "closed", "I8")
+	begun := time.Now()
+	other.ask("take c")
+	require.Less(s.t, time.Since(begun), 2*ttl, "it ends with its TTL")
 	w.retired = true
 }
 
