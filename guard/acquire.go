@@ -71,8 +71,8 @@ const (
 )
 
 // acquire takes a lease on the key, which the store knows as stored. It returns a holder that is
-// in the schedule, or the error of a call whose function did not run. The caller must call
-// endLease on the holder.
+// in the schedule, or the error of a call whose function did not run. The caller must release the
+// holder.
 func (g *Guard) acquire(ctx context.Context, key, stored string, set *settings) (*holder, error) {
 	a, err := g.newAcquisition(ctx, key, stored, set)
 	if err != nil {
@@ -179,7 +179,8 @@ func (a *acquisition) end(h *holder, err error) (*holder, error) {
 	a.phase = phaseReturned
 	if h != nil && h.over.Load() { // while a hook ran
 		var r release
-		h.endLease(a.caller, releaseOptions{}, &r)
+		r.begin(h, releaseOptions{})
+		r.send(a.caller)
 		r.report()
 		return nil, h.endedError(a.caller, nil, false)
 	}
@@ -197,7 +198,8 @@ func (a *acquisition) exit() {
 	defer a.report(errAborted)
 	defer func() {
 		if a.got != nil { // a hook has ended the goroutine
-			a.got.endLease(a.caller, releaseOptions{}, &r)
+			r.begin(a.got, releaseOptions{})
+			r.send(a.caller)
 			return
 		}
 		a.cleanUp()

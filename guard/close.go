@@ -133,7 +133,10 @@ func (g *Guard) revoke() int {
 				r.report()
 			}()
 			// A panic of the Locker would end the process. The cleaner goes on with its claim.
-			contain(func() { h.endLease(ended, releaseOptions{cause: &ClosedError{Key: h.key, ran: true}}, &r) })
+			contain(func() {
+				r.begin(h, releaseOptions{cause: &ClosedError{Key: h.key, ran: true}})
+				r.send(ended)
+			})
 		})
 	}
 	sent.Wait()

@@ -1,6 +1,9 @@
 package guard
 
-import "context"
+import (
+	"context"
+	"slices"
+)
 
 // Do runs f under a lease on the key, and releases the lease when f has ended.
 //
@@ -40,13 +43,18 @@ func (g *Guard) Do(ctx context.Context, key string, f func(context.Context) erro
 		if err := h.allows(ctx, set, key); err != nil {
 			return err
 		}
-		return h.join(ctx, f, set.hooks[len(g.set.hooks):])
+		joined, end := h.joined(ctx)
+		defer end()
+		more := hooks(set.hooks[len(g.set.hooks):]).on()
+		r := run{holder: h, hooks: append(slices.Clip(h.set.hooks), more...), joined: true}
+		return r.run(&leaseContext{Context: joined, holder: h}, f)
 	}
 	h, err := g.acquire(ctx, key, stored, set)
 	if err != nil {
 		return err
 	}
-	return h.do(ctx, f)
+	r := run{holder: h, hooks: h.set.hooks, ctx: &h.ctx, caller: ctx}
+	return r.runAndRelease(f)
 }
 
 var errNoFunction = &SettingError{Setting: "f", Reason: "must not be nil"}

@@ -10,7 +10,6 @@ import (
 	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/guard/internal/clock"
 	"github.com/seed-1795987d/onerun/guard/internal/lazyctx"
-	"github.com/seed-1795987d/onerun/guard/internal/queue"
 )
 
 // A holder is one call's use of a storeLease: the state behind a Lease.
@@ -96,7 +95,7 @@ func (h *holder) valid() bool {
 	return !h.storeLease.suspended(h.guard.clock.Suspended(now))
 }
 
-// Busy implements queue.Holder. Guard.mu must be held.
+// Busy implements Holder of package queue. Guard.mu must be held.
 func (h *holder) Busy(now time.Duration) driver.Answer {
 	t := h.storeLease
 	return driver.Answer{Left: max(0, t.validUntil()+t.margin-now), Label: t.claim.Label, Holder: t.claim.ID}
@@ -140,7 +139,7 @@ func (h *holder) lose(reason LossReason, late time.Duration) {
 func (h *holder) announceLoss() {
 	h.life.End(h.lost)
 	h.guard.mu.Lock()
-	h.storeLease.abandonRaises()
+	h.storeLease.raises.abandon()
 	h.guard.mu.Unlock()
 	h.reportLoss()
 }
@@ -195,33 +194,6 @@ func (h *holder) accept() bool {
 		return false
 	}
 	h.state = holderTaken
-	return true
-}
-
-// successor returns the waiter to which h's lease can be handed off, or nil. Nothing must be left
-// behind, and the lease must be valid for long enough to begin a run. Of calls that share the key
-// in any number, none waits for the lease of another. Guard.mu must be held.
-func (h *holder) successor(end releaseOptions, now time.Duration) *queue.Local[*acquisition] {
-	t := h.storeLease
-	switch {
-	case !t.canOffer(now), h.set.among == driver.Unlimited, end.cause != nil, h.lost != nil:
-	case end.complete && h.markerTime(now) > 0, now < h.granted+h.set.minHold:
-	default:
-		return h.guard.queues.Successor(t.claim.Key, h, termsOf(h.set))
-	}
-	return nil
-}
-
-// handOff hands h's lease off, now that h's own context has ended. It returns false if there is no
-// successor. Guard.mu must be held.
-func (h *holder) handOff(end releaseOptions) bool {
-	g, t := h.guard, h.storeLease
-	now := g.clock.Now()
-	w := h.successor(end, now)
-	if w == nil {
-		return false
-	}
-	g.queues.HandOff(w, t.offer(w.Call(), now, h.label))
 	return true
 }
 

@@ -175,6 +175,6 @@ func (l *Lease) endLease(ctx context.Context, end releaseOptions) error {
 	case leaseOwned:
 	}
 	var r release
-	l.holder.beginRelease(end, &r)
+	r.begin(l.holder, end)
 	return r.end(ctx)
 }

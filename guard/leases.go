@@ -119,7 +119,7 @@ func (g *Guard) releaseAll(ctx context.Context, leases []*Lease) error {
 	releases, results := make([]release, len(leases)), make([]error, len(leases))
 	for i, l := range leases {
 		defer releases[i].finish()
-		l.holder.beginRelease(releaseOptions{}, &releases[i])
+		releases[i].begin(l.holder, releaseOptions{})
 	}
 	g.releaseBatch(ctx, releases)
 	each(len(leases), func(i int) {

@@ -10,6 +10,23 @@ import (
 	"github.com/seed-1795987d/onerun/guard/internal/queue"
 )
 
+// after returns what the release leaves behind, at the time of the call.
+func (r *release) after() driver.After {
+	h := r.holder
+	if h.set.minHold == 0 && !r.marks {
+		return driver.After{}
+	}
+	now := h.guard.clock.Now()
+	left := max(0, h.granted+h.set.minHold-now)
+	if !r.marks {
+		return driver.After{Keep: left}
+	}
+	if marker := h.markerTime(now); marker > 0 {
+		return driver.After{Keep: max(marker, left), Done: true, Record: r.record}
+	}
+	return driver.After{Keep: left} // the period of WithOncePer has passed since the release began
+}
+
 // sendMarking sends a release that leaves a done marker. The work may run again without it, so the
 // call waits for the answer until the lease ends in the store. The Guard also sends the release
 // again while a request takes long, because its connection may be dead: a release that

@@ -243,7 +243,7 @@ func (s *multiAcquire) leases() (*Leases, error) {
 	for _, k := range s.keys {
 		l.leases, l.holders = append(l.leases, k.lease), append(l.holders, k.lease.holder)
 	}
-	if err := s.shareFence(l.holders); err != nil {
+	if err := s.guard.shareFence(s.ctx, l.holders, s.deadline); err != nil {
 		return nil, err
 	}
 	now := s.guard.clock.Now()

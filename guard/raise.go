@@ -6,17 +6,24 @@ import (
 	"errors"
 	"math"
 	"slices"
+	"time"
 
 	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/guard/internal/clock"
 	"github.com/seed-1795987d/onerun/guard/internal/queue"
 )
 
-// The fence of a lease is raised by a renewal of its schedule. The lease uses the fence when the
-// store has answered that it knows it. So the store knows each fence that a run can see, however
-// the call for several keys ends. If a renewal has no answer, the store may know the fence
-// already. The schedule then renews with that fence until there is an answer, even if the call has
-// ended.
+// A call for several keys (DoAll) gives all of its leases one fence. A renewal raises the fence of
+// a lease. The lease uses the fence when the store has answered that it knows it. So the store
+// knows each fence that a run can see, however the call ends. If a renewal has no answer, the store
+// may know the fence already. The schedule then renews with that fence until there is an answer,
+// even if the call has ended.
+
+// raises are the calls that wait until a storeLease has a larger fence. Guard.mu guards them.
+type raises struct {
+	to      uint64 // the largest fence that was asked for, or 0
+	waiting []*raise
+}
 
 // A raise is a call that waits until a lease has a fence.
 type raise struct {
@@ -24,9 +31,9 @@ type raise struct {
 	answer chan error // to a renewal with that fence; one answer fits in
 }
 
-// raise has the next renewal raise h's fence, and returns the raise that its answer ends. It
+// newRaise has the next renewal raise h's fence, and returns the raise that its answer ends. It
 // returns nil if h has that fence already.
-func (h *holder) raise(fence uint64) *raise {
+func newRaise(h *holder, fence uint64) *raise {
 	h.guard.mu.Lock()
 	defer h.guard.mu.Unlock()
 	t := h.storeLease
@@ -38,8 +45,8 @@ func (h *holder) raise(fence uint64) *raise {
 		r.answer <- nil
 		return r
 	}
-	t.raises = append(t.raises, r)
-	t.raiseTo = max(t.raiseTo, fence)
+	t.raises.waiting = append(t.raises.waiting, r)
+	t.raises.to = max(t.raises.to, fence)
 	t.claim.Reserve = 0 // the reserved fences may be smaller
 	if t.failures == 0 || t.renewAt == clock.Never {
 		t.renewAt = h.guard.clock.Now()
@@ -48,25 +55,10 @@ func (h *holder) raise(fence uint64) *raise {
 	return r
 }
 
-// nextClaim returns the claim with which to renew t. Guard.mu must be held.
-func (t *storeLease) nextClaim() driver.Claim {
-	c := t.claim
-	c.Fence = max(c.Fence, t.raiseTo)
-	return c
-}
-
-// raised notes that the store knows the fence. Guard.mu must be held.
-func (t *storeLease) raised(fence uint64) {
-	if fence > t.claim.Fence { // and others cannot share t
-		t.claim.Fence = fence
-		t.holder.fence.Store(fence)
-	}
-}
-
-// endRaises ends the raises up to a fence, which a renewal with that fence has answered. Guard.mu
-// must be held.
-func (t *storeLease) endRaises(fence uint64, err error) {
-	t.raises = slices.DeleteFunc(t.raises, func(r *raise) bool {
+// end ends the raises up to a fence, because a renewal with that fence was answered. Guard.mu must
+// be held.
+func (rs *raises) end(fence uint64, err error) {
+	rs.waiting = slices.DeleteFunc(rs.waiting, func(r *raise) bool {
 		if r.fence > fence {
 			return false
 		}
@@ -75,12 +67,13 @@ func (t *storeLease) endRaises(fence uint64, err error) {
 	})
 }
 
-// abandonRaises ends all raises: t is lost, or its release has begun. Guard.mu must be held.
-func (t *storeLease) abandonRaises() { t.endRaises(math.MaxUint64, nil) }
+// abandon ends all raises: the lease is lost, or its release has begun. Guard.mu must be held.
+func (rs *raises) abandon() { rs.end(math.MaxUint64, nil) }
 
 // shareFence gives all of the keys one fence, the largest of theirs. If others may hold one of the
-// keys meanwhile, one of them may have that fence. Each key then keeps its own.
-func (s *multiAcquire) shareFence(all []*holder) error {
+// keys meanwhile, one of them may have that fence. Each key then keeps its own. It waits until the
+// deadline for a store that does not answer.
+func (g *Guard) shareFence(ctx context.Context, all []*holder, deadline time.Duration) error {
 	if len(all) > 1 && sharesKey(all) {
 		return nil
 	}
@@ -88,9 +81,9 @@ func (s *multiAcquire) shareFence(all []*holder) error {
 	for _, h := range all {
 		fence = max(fence, h.fence.Load())
 	}
-	all = enclosing(s.ctx, all)
+	all = enclosing(ctx, all)
 	errs := make([]error, len(all))
-	each(len(all), func(i int) { errs[i] = s.raise(all[i], fence) })
+	each(len(all), func(i int) { errs[i] = g.raise(ctx, all[i], fence, deadline) })
 	return cmp.Or(errs...)
 }
 
@@ -99,32 +92,32 @@ func sharesKey(all []*holder) bool {
 	return slices.ContainsFunc(all, func(h *holder) bool { return h.set.among > 1 })
 }
 
-// raise returns when the store knows the fence for h. It waits for further renewals after one
-// without an answer, as long as the call waits.
-func (s *multiAcquire) raise(h *holder, fence uint64) error {
+// raise returns when the store knows the fence for h. After a renewal without an answer, it waits
+// for further ones until the deadline.
+func (g *Guard) raise(ctx context.Context, h *holder, fence uint64, deadline time.Duration) error {
 	var failed error // the last renewal
 	for {
-		r := h.raise(fence)
+		r := newRaise(h, fence)
 		if r == nil {
 			return nil
 		}
 		var err error
 		select {
 		case err = <-r.answer:
-		case <-s.ctx.Done():
-		case <-s.guard.closing:
+		case <-ctx.Done():
+		case <-g.closing:
 			err = &ClosedError{Key: h.key}
 		}
 		switch lost, released := h.ended(); {
-		case s.ctx.Err() != nil:
-			return contextEnded(s.ctx, driver.OpAcquire, h.key)
+		case ctx.Err() != nil:
+			return contextEnded(ctx, driver.OpAcquire, h.key)
 		case failed != nil && lost != nil && lost.Reason == LossExpired:
 			return failed
 		case lost != nil || released != nil:
-			return h.endedError(s.ctx, nil, false)
+			return h.endedError(ctx, nil, false)
 		case err == nil:
 			return nil
-		case !errors.Is(err, ErrStore), queue.Permanent(err), s.guard.clock.Now() >= s.deadline:
+		case !errors.Is(err, ErrStore), queue.Permanent(err), g.clock.Now() >= deadline:
 			return err
 		}
 		failed = err

@@ -67,13 +67,6 @@ type storeCall struct {
 	err        error
 }
 
-// endLease ends h: it ends the context, and hands the lease off or releases it. It does nothing
-// after the first time. The end of ctx bounds the call only. The result is in r.
-func (h *holder) endLease(ctx context.Context, end releaseOptions, r *release) {
-	h.beginRelease(end, r)
-	r.send(ctx)
-}
-
 // end is the rest of Lease.Release: it sends the release, calls the hooks, and returns the error.
 func (r *release) end(ctx context.Context) error {
 	defer r.report()
@@ -119,22 +112,9 @@ func (r *release) answered(held bool, err error) {
 	}
 }
 
-// newRelease returns the release of h at the instant now. Guard.mu must be held.
-func (h *holder) newRelease(end releaseOptions, now time.Duration) release {
-	t := h.storeLease
-	r := release{holder: h, at: now, record: h.record, neverAccepted: h.state == holderOffered}
-	if h.lost != nil {
-		r.err, r.storeEnd = h.lost, now+t.claim.TTL
-		return r
-	}
-	r.storeEnd = t.validUntil() + t.margin
-	r.marks = end.complete && h.set.window > 0 && !h.discard && h.markerTime(now) > 0
-	return r
-}
-
-// beginRelease ends the lease's validity and context, and hands the lease off if it can. It does
-// nothing if the release had begun before.
-func (h *holder) beginRelease(end releaseOptions, r *release) {
+// begin ends the lease's validity and context, and hands the lease off if it can. send has to
+// follow. Nothing happens if the release of h had begun before.
+func (r *release) begin(h *holder, end releaseOptions) {
 	g, t := h.guard, h.storeLease
 	cause := cmp.Or(end.cause, ErrReleased)
 	g.mu.Lock()
@@ -148,10 +128,7 @@ func (h *holder) beginRelease(end releaseOptions, r *release) {
 		h.lose(LossSuspended, now-h.validUntil())
 		lost = true
 	}
-	*r = h.newRelease(end, now)
-	if r.neverAccepted {
-		g.active.add(1) // so far, it counted with the call to which it was offered
-	}
+	r.init(h, end, now)
 	h.state, h.cause = holderReleased, cause
 	h.over.Store(true)
 	switch {
@@ -166,18 +143,56 @@ func (h *holder) beginRelease(end releaseOptions, r *release) {
 		h.announceLoss()
 	}
 	h.life.End(cause)
-	if r.state == releaseNone { // the lease may be handed off, now that the context has ended
-		g.mu.Lock()
-		if h.handOff(end) {
-			r.state = releasePassedOn
-		} else {
-			r.endStoreLease(g.clock.Now(), end)
-		}
-		g.unlock()
+	if r.state == releaseNone { // now that the context has ended
+		r.handOff(end)
 	}
 	if r.state == releasePassedOn {
 		g.leave()
 	}
+}
+
+// init makes r the release of h, which begins at the instant now. Guard.mu must be held.
+func (r *release) init(h *holder, end releaseOptions, now time.Duration) {
+	t := h.storeLease
+	r.holder, r.at, r.record = h, now, h.record
+	if h.lost != nil {
+		r.err, r.storeEnd = h.lost, now+t.claim.TTL
+	} else {
+		r.storeEnd = t.validUntil() + t.margin
+		r.marks = end.complete && h.set.window > 0 && !h.discard && h.markerTime(now) > 0
+	}
+	if r.neverAccepted = h.state == holderOffered; r.neverAccepted {
+		h.guard.active.add(1) // so far, it counted with the call to which it was offered
+	}
+}
+
+// handOff hands the lease off to a waiter of this process, or else ends the storeLease.
+func (r *release) handOff(end releaseOptions) {
+	h, g := r.holder, r.holder.guard
+	g.mu.Lock()
+	defer g.unlock()
+	now := g.clock.Now()
+	w := r.successor(end, now)
+	if w == nil {
+		r.endStoreLease(now, end)
+		return
+	}
+	r.state = releasePassedOn
+	g.queues.HandOff(w, h.storeLease.offer(w.Call(), now, h.label))
+}
+
+// successor returns the waiter to which the lease can be handed off, or nil. Nothing must be left
+// behind, and the lease must be valid for long enough to begin a run. Of calls that share the key
+// in any number, none waits for the lease of another. Guard.mu must be held.
+func (r *release) successor(end releaseOptions, now time.Duration) *queue.Local[*acquisition] {
+	h, t := r.holder, r.holder.storeLease
+	switch {
+	case !t.canOffer(now), h.set.among == driver.Unlimited, end.cause != nil, h.lost != nil:
+	case end.complete && h.markerTime(now) > 0, now < h.granted+h.set.minHold:
+	default:
+		return h.guard.queues.Successor(t.claim.Key, h, termsOf(h.set))
+	}
+	return nil
 }
 
 // endStoreLease takes the storeLease out of the schedule: from now on nothing is renewed. Guard.mu
@@ -189,8 +204,8 @@ func (r *release) endStoreLease(now time.Duration, end releaseOptions) {
 		r.state = releaseAnswered // nothing is left to release
 	}
 	h.guard.schedule.remove(t)
-	if len(t.raises) > 0 {
-		t.abandonRaises()
+	if len(t.raises.waiting) > 0 {
+		t.raises.abandon()
 	}
 	if h.guard.shared[t.claim.Key] == t {
 		delete(h.guard.shared, t.claim.Key)
@@ -239,23 +254,6 @@ func (r *release) finish() {
 	if g.queues.Len() > 0 {
 		g.queues.Released(r.at+r.took, r.claim.Key, r.at, r.took)
 	}
-}
-
-// after returns what the release leaves behind, at the time of the call.
-func (r *release) after() driver.After {
-	h := r.holder
-	if h.set.minHold == 0 && !r.marks {
-		return driver.After{}
-	}
-	now := h.guard.clock.Now()
-	left := max(0, h.granted+h.set.minHold-now)
-	if !r.marks {
-		return driver.After{Keep: left}
-	}
-	if marker := h.markerTime(now); marker > 0 {
-		return driver.After{Keep: max(marker, left), Done: true, Record: r.record}
-	}
-	return driver.After{Keep: left} // the period of WithOncePer has passed since the release began
 }
 
 // try sends the release, again if an answer was lost. If a release that leaves nothing was sent

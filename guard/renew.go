@@ -51,49 +51,41 @@ type renewal struct {
 	overdue bool
 }
 
-// newRenewal begins a renewal that is due now. Guard.mu must be held.
-func (t *storeLease) newRenewal(now time.Duration) *renewal {
-	t.newest = &renewal{storeLease: t, claim: t.nextClaim(), sent: now}
-	t.renewal = renewalAwaited
+// newRenewal begins a renewal of t that is due now. Guard.mu must be held.
+func newRenewal(t *storeLease, now time.Duration) *renewal {
+	r := &renewal{storeLease: t, claim: t.claim, sent: now}
+	r.claim.Fence = max(r.claim.Fence, t.raises.to)
+	t.newest, t.renewal = r, renewalAwaited
 	t.underway++
 	t.overdueAt = now + renewalTimeout(t.claim.TTL, t.longestMargin())
-	return t.newest
+	return r
 }
 
 // setOverdue notes that the newest renewal has no answer yet, so that the next one is sent soon:
 // the connection may be dead. It returns the report for the hooks. Guard.mu must be held.
-func (t *storeLease) setOverdue(now time.Duration) (report func()) {
-	h, r := t.holder, t.newest
-	t.failures++
-	t.lastErr = &StoreError{Op: driver.OpRenew, Key: t.claim.Key, Kind: driver.KindTimeout, Err: errOverdue}
+func (r *renewal) setOverdue(now time.Duration) (report func()) {
+	t := r.storeLease
+	h := t.holder
 	r.overdue = true
+	r.failed(&StoreError{Op: driver.OpRenew, Key: t.claim.Key, Kind: driver.KindTimeout, Err: errOverdue}, now)
 	if t.renewal = renewalIdle; t.underway >= maxRenewals {
 		t.renewal = renewalsFull
 	}
+	if h.lost == nil { // else announceLoss ends them
+		t.raises.end(r.claim.Fence, t.lastErr)
+	}
+	used, failures, err := t.used(now), t.failures, t.lastErr
+	return func() { h.reportRenewal(r.sent, now-r.sent, used, failures, err) }
+}
+
+// failed notes that there is no answer, and plans the next renewal. Guard.mu must be held.
+func (r *renewal) failed(err error, now time.Duration) {
+	t := r.storeLease
+	t.failures++
+	t.lastErr = err
 	if t.renewAt != clock.Never {
 		t.renewAt = now + t.guard.renewalPause(t.claim.TTL, t.failures)
 	}
-	if h.lost == nil { // else announceLoss ends them
-		t.endRaises(r.claim.Fence, t.lastErr)
-	}
-	sent, used, failures, err := r.sent, t.used(now), t.failures, t.lastErr
-	return func() { h.reportRenewal(sent, now-sent, used, failures, err) }
-}
-
-// used returns how much of the TTL has passed, or 0 if the lease was lost. Guard.mu must be held.
-func (t *storeLease) used(now time.Duration) time.Duration {
-	if t.holder.lost != nil {
-		return 0
-	}
-	return now - t.counted()
-}
-
-// longestMargin returns the longest margin of the calls that have t. Guard.mu must be held.
-func (t *storeLease) longestMargin() (longest time.Duration) {
-	for h := t.holder; h != nil; h = h.next {
-		longest = max(longest, h.set.margin)
-	}
-	return longest
 }
 
 // renewalPause is the pause after a renewal without an answer.
@@ -183,46 +175,25 @@ func (r *renewal) answer(held bool, err error) { r.report.Do(func() { r.answered
 // answered notes the answer to a renewal. If the lease was handed off meanwhile, the answer is for
 // the holder that has it now.
 func (r *renewal) answered(held bool, err error) {
-	t := r.storeLease
-	g := t.guard
+	t, g := r.storeLease, r.storeLease.guard
 	g.mu.Lock()
-	h := t.holder
 	t.underway--
 	if r == t.newest || t.renewal == renewalsFull {
 		t.renewal = renewalIdle
 	}
-	if t.state == storeLeaseReleasing {
-		g.mu.Unlock()
-		return
-	}
-	if err != nil && r.overdue { // it was reported then
+	if t.state == storeLeaseReleasing || err != nil && r.overdue { // it was reported then
 		g.schedule.replan(t)
 		g.mu.Unlock()
 		return
 	}
-	now := g.clock.Now()
-	lost := t.expire(now)
-	used := t.used(now)
-	switch {
-	case err != nil:
-		t.failures++
-		t.lastErr = err
-		if t.renewAt != clock.Never {
-			t.renewAt = now + g.renewalPause(t.claim.TTL, t.failures)
-		}
-	case !held:
-		t.state = storeLeaseGone
-		t.renewAt = clock.Never
-		t.lastErr = nil
-		lost = append(lost, t.lose(LossNotHeld, now)...)
-	default:
-		lost = append(lost, t.extend(r, now, used)...)
-	}
+	now, h := g.clock.Now(), t.holder
+	lost, used := t.expire(now), t.used(now)
 	if err != nil {
 		err = asStoreError(driver.OpRenew, t.claim.Key, err)
 	}
+	lost = append(lost, r.note(held, err, now, used)...)
 	if h.lost == nil { // else announceLoss ends them
-		t.endRaises(r.claim.Fence, err)
+		t.raises.end(r.claim.Fence, err)
 	}
 	g.schedule.replan(t)
 	failures, fence := t.failures, h.fence.Load()
@@ -236,42 +207,54 @@ func (r *renewal) answered(held bool, err error) {
 	h.reportRenewal(r.sent, now-r.sent, used, failures, err)
 }
 
-// extend extends the validity after a renewal, and returns the holders that are lost nevertheless.
-// The answer to an older request than the last one that was answered does not extend it. Guard.mu
-// must be held.
-func (t *storeLease) extend(r *renewal, now, used time.Duration) (lost []*holder) {
-	g := t.guard
+// note changes the storeLease as the answer says: it plans another try, loses the lease, or extends
+// the validity. It returns the holders that are lost by that. Guard.mu must be held.
+func (r *renewal) note(held bool, err error, now, used time.Duration) (lost []*holder) {
+	t := r.storeLease
+	switch {
+	case err != nil:
+		r.failed(err, now)
+		return nil
+	case !held:
+		t.state, t.renewAt, t.lastErr = storeLeaseGone, clock.Never, nil
+		return t.lose(LossNotHeld, now)
+	}
 	t.failures, t.lastErr = 0, nil
 	for h := t.holder; h != nil; h = h.next {
 		h.renewals++
 		h.used = max(h.used, used)
 	}
-	t.raised(r.claim.Fence)
+	if fence := r.claim.Fence; fence > t.claim.Fence { // it was raised, so others cannot share t
+		t.claim.Fence = fence
+		t.holder.fence.Store(fence)
+	}
+	return r.extend(now)
+}
+
+// extend extends the validity, and returns the holders that are lost nevertheless. The answer to an
+// older request than the last one that was answered does not extend it. Guard.mu must be held.
+func (r *renewal) extend(now time.Duration) (lost []*holder) {
+	t := r.storeLease
 	if r.sent < t.counted() {
 		return nil
 	}
-	t.renewAgain(r.sent, now)
+	once := t.holder.set.noRenewal // this renewal has only raised the fence
+	switch {
+	case t.renewAt == clock.Never: // the maximum hold is over
+	case t.raises.to > t.claim.Fence:
+		t.renewAt = now
+	case once:
+		t.renewAt = clock.Never
+	default:
+		t.renewAt = t.guard.renewalAfter(r.sent, t.claim.TTL)
+	}
 	switch {
 	case t.areAll(func(h *holder) bool { return h.lost != nil }):
 		// The lease is kept for the functions that still run, but is not valid again.
-	case t.suspended(g.clock.Suspended(now)):
+	case t.suspended(t.guard.clock.Suspended(now)):
 		return t.lose(LossSuspended, now)
-	case !t.holder.set.noRenewal: // else it has only raised the fence
+	case !once:
 		t.extendValidity(r.sent, r.anchor)
 	}
 	return nil
-}
-
-// renewAgain plans the renewal after one that was sent at an instant, and answered now. Guard.mu
-// must be held.
-func (t *storeLease) renewAgain(sent, now time.Duration) {
-	switch {
-	case t.renewAt == clock.Never: // the maximum hold is over
-	case t.raiseTo > t.claim.Fence:
-		t.renewAt = now
-	case t.holder.set.noRenewal: // the renewal has raised the fence
-		t.renewAt = clock.Never
-	default:
-		t.renewAt = t.guard.renewalAfter(sent, t.claim.TTL)
-	}
 }

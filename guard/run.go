@@ -13,16 +13,15 @@ type run struct {
 	ctx      context.Context // with what the hooks have put in
 	joined   bool            // the holder is another call's
 	others   []*holder       // of DoAll: those of its other keys
-	caller   context.Context // of DoAll: the caller's own, or nil
+	caller   context.Context // the caller's own, if it is not that of the function; or nil
 	returned bool            // the function returned: it did not panic or end its goroutine
 	ended    bool            // and a lease of the run had ended by then: its error says so
 	start    time.Duration
 	took     time.Duration
 }
 
-// do runs f under h, and releases h. ctx is the caller's.
-func (h *holder) do(ctx context.Context, f func(context.Context) error) (err error) {
-	r := run{holder: h, hooks: h.set.hooks, ctx: &h.ctx}
+// runAndRelease calls f, and releases the holder.
+func (r *run) runAndRelease(f func(context.Context) error) (err error) {
 	var rel release
 	defer rel.report() // also if the release panics, or a hook ends the goroutine
 	defer func() {
@@ -32,38 +31,32 @@ func (h *holder) do(ctx context.Context, f func(context.Context) error) (err err
 	}()
 	defer func() {
 		r.stop()
-		h.endLease(ctx, releaseOptions{complete: r.returned && err == nil, run: r.ctx}, &rel)
+		rel.begin(r.holder, releaseOptions{complete: r.returned && err == nil, run: r.ctx})
+		rel.send(r.caller)
 		if r.returned {
-			r.ended, err = h.result(ctx, err, &rel)
+			r.ended, err = r.resultOf(&rel, err)
 		}
 	}()
 	if len(r.hooks) > 0 {
-		r.begin(h.set.window > 0)
+		r.begin(r.holder.set.window > 0)
 	}
 	err = f(r.ctx)
 	r.returned = true
 	return err
 }
 
-// result returns what Do returns after f has returned err, and whether that is because the lease
-// ended while f ran.
-func (h *holder) result(ctx context.Context, err error, rel *release) (ended bool, _ error) {
+// resultOf returns what Do returns after its function has returned err and the lease was released.
+// ended means that the lease ended while the function ran.
+func (r *run) resultOf(rel *release, err error) (ended bool, _ error) {
+	h := r.holder
 	//nolint:errorlint // the cause is never wrapped
 	if lost, end := h.ended(); lost != nil || end != ErrReleased {
-		return true, h.endedError(ctx, err, true)
+		return true, h.endedError(r.caller, err, true)
 	}
 	if rel.err != nil && rel.marks {
 		return false, &MarkerError{Key: h.key, Err: rel.err}
 	}
 	return false, asFunctionError(err)
-}
-
-// join runs f under h, which ctx already holds.
-func (h *holder) join(ctx context.Context, f func(context.Context) error, more hooks) error {
-	joined, end := h.joined(ctx)
-	defer end()
-	r := run{holder: h, hooks: append(h.set.hooks[:len(h.set.hooks):len(h.set.hooks)], more.on()...), joined: true}
-	return r.run(&leaseContext{Context: joined, holder: h}, f)
 }
 
 // run calls f with ctx. It does not release the holder.

@@ -107,10 +107,10 @@ func (s *schedule) step() (lost []*holder, overdue []func(), due [][]*renewal, u
 		t := s.heap[0]
 		lost = append(lost, t.expire(now)...)
 		if t.renewal == renewalAwaited && t.overdueAt <= now {
-			overdue = append(overdue, t.setOverdue(now))
+			overdue = append(overdue, t.newest.setOverdue(now))
 		}
 		if t.renewal == renewalIdle && t.renewAt <= now {
-			batches.add(t.newRenewal(now))
+			batches.add(newRenewal(t, now))
 		}
 		t.next = t.nextEvent()
 		heap.Fix(&s.heap, 0)

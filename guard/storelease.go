@@ -42,11 +42,10 @@ type storeLease struct {
 	renewal  renewalState
 	// when the Guard waits for its answer no longer, if it is awaited
 	overdueAt time.Duration
-	underway  int      // renewals without an answer
-	failures  int      // renewals in a row without an answer in time
-	lastErr   error    // why the last renewal failed
-	raiseTo   uint64   // the fence that a call for several keys wants, or 0
-	raises    []*raise // the calls that wait for that
+	underway  int   // renewals without an answer
+	failures  int   // renewals in a row without an answer in time
+	lastErr   error // why the last renewal failed
+	raises    raises
 }
 
 // A storeLeaseState is where a storeLease is.
@@ -135,6 +134,22 @@ func (t *storeLease) lose(reason LossReason, now time.Duration) (lost []*holder)
 		}
 	}
 	return lost
+}
+
+// used returns how much of the TTL has passed, or 0 if the lease was lost. Guard.mu must be held.
+func (t *storeLease) used(now time.Duration) time.Duration {
+	if t.holder.lost != nil {
+		return 0
+	}
+	return now - t.counted()
+}
+
+// longestMargin returns the longest margin of the calls that have t. Guard.mu must be held.
+func (t *storeLease) longestMargin() (longest time.Duration) {
+	for h := t.holder; h != nil; h = h.next {
+		longest = max(longest, h.set.margin)
+	}
+	return longest
 }
 
 // areAll reports whether f is true for all holders. Guard.mu must be held.

@@ -174,4 +174,8 @@ func (a *acquisition) leave() {
 }
 
 // reject releases a lease that was handed off to the call, which goes on without it.
-func (a *acquisition) reject() { a.offered.endLease(a.caller, releaseOptions{}, new(release)) }
+func (a *acquisition) reject() {
+	var r release
+	r.begin(a.offered, releaseOptions{})
+	r.send(a.caller)
+}

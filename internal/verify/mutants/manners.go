@@ -19,7 +19,7 @@ var manners = []mutant{
 	},
 	{
 		name: "mutant_hook_before_the_release", rule: 20, does: "hooks are called for the end of a run before its lease is released",
-		hunks: []hunk{{"guard/run.go", "r.stop()\n\t\th.endLease(", "r.stop()\n\t\tr.report(err)\n\t\th.endLease("}},
+		hunks: []hunk{{"guard/run.go", "r.stop()\n\t\trel.begin(", "r.stop()\n\t\tr.report(err)\n\t\trel.begin("}},
 		pkg:   "guard", test: "TestHook_cannotDelayReleaseOrRenewal",
 	},
 	{

@@ -44,7 +44,7 @@ var safety = []mutant{
 	},
 	{
 		name: "mutant_not_held_is_retried", rule: 3, does: "a renewal that answers \"not held\" is repeated like an error",
-		hunks: []hunk{{"guard/renew.go", "case err != nil:\n\t\tt.failures++", "case err != nil || !held:\n\t\tt.failures++"}},
+		hunks: []hunk{{"guard/renew.go", "case err != nil:\n\t\tr.failed(err, now)", "case err != nil || !held:\n\t\tr.failed(err, now)"}},
 		pkg:   "guard", test: "TestLoss_isNoticedAtOnceWhenTheStoreSaysNotHeld",
 	},
 	{
@@ -54,7 +54,7 @@ var safety = []mutant{
 	},
 	{
 		name: "mutant_renewal_error_is_final", rule: 3, does: "a failed renewal is not repeated",
-		hunks: []hunk{{"guard/renew.go", "t.renewAt = now + g.renewalPause(t.claim.TTL, t.failures)", "t.renewAt = clock.Never"}},
+		hunks: []hunk{{"guard/renew.go", "t.renewAt = now + t.guard.renewalPause(t.claim.TTL, t.failures)", "t.renewAt = clock.Never"}},
 		pkg:   "guard", test: "TestRenewal_continuesAfterErrors",
 	},
 	{
@@ -67,7 +67,7 @@ var safety = []mutant{
 	},
 	{
 		name: "mutant_late_renewal_is_ignored", rule: 3, does: "the late answer to a renewal does not count",
-		hunks: []hunk{{"guard/renew.go", "if err != nil && r.overdue {", "if r.overdue {"}},
+		hunks: []hunk{{"guard/renew.go", "|| err != nil && r.overdue {", "|| r.overdue {"}},
 		pkg:   "guard", test: "TestSlow_aRenewalThatIsAnsweredLateCountsFromItsSending",
 	},
 	{
@@ -152,12 +152,12 @@ var safety = []mutant{
 	},
 	{
 		name: "mutant_panic_keeps_the_lease", rule: 6, does: "the lease of a function that panics is not released",
-		hunks: []hunk{{"guard/run.go", "r.stop()\n\t\th.endLease(", "r.stop()\n\t\tif !r.returned {\n\t\t\treturn\n\t\t}\n\t\th.endLease("}},
+		hunks: []hunk{{"guard/run.go", "r.stop()\n\t\trel.begin(", "r.stop()\n\t\tif !r.returned {\n\t\t\treturn\n\t\t}\n\t\trel.begin("}},
 		pkg:   "guard", test: "TestDo_releasesAndPropagatesAPanic",
 	},
 	{
 		name: "mutant_panic_swallowed", rule: 6, does: "Do swallows a panic of the function",
-		hunks: []hunk{{"guard/run.go", "r.stop()\n\t\th.endLease(", "r.stop()\n\t\t_ = recover()\n\t\th.endLease("}},
+		hunks: []hunk{{"guard/run.go", "r.stop()\n\t\trel.begin(", "r.stop()\n\t\t_ = recover()\n\t\trel.begin("}},
 		pkg:   "guard", test: "TestDo_releasesAndPropagatesAPanic",
 	},
 	{
@@ -172,7 +172,7 @@ var safety = []mutant{
 	},
 	{
 		name: "mutant_loss_not_reported", rule: 8, does: "Do returns nil although the lease was lost",
-		hunks: []hunk{{"guard/run.go", "return true, h.endedError(ctx, err, true)\n\t}\n\tif rel.err != nil", "return false, err\n\t}\n\tif rel.err != nil"}},
+		hunks: []hunk{{"guard/run.go", "return true, h.endedError(r.caller, err, true)\n\t}\n\tif rel.err != nil", "return false, err\n\t}\n\tif rel.err != nil"}},
 		pkg:   "guard", test: "TestLoss_endsTheContextBeforeTheLeaseWhateverTheStoreDoes",
 	},
 	{

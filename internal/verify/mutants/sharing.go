@@ -59,12 +59,12 @@ var sharing = []mutant{
 	},
 	{
 		name: "mutant_fence_of_several_keys_not_raised", rule: 9, does: "the store does not receive the fence of several keys",
-		hunks: []hunk{{"guard/raise.go", "errs[i] = s.raise(all[i], fence)", "_ = errs[i]"}},
+		hunks: []hunk{{"guard/raise.go", "errs[i] = g.raise(ctx, all[i], fence, deadline)", "_ = errs[i]"}},
 		pkg:   "guard", test: "TestAcquireAll_tellsTheStoreItsFence",
 	},
 	{
 		name: "mutant_each_key_has_its_fence", rule: 9, does: "each of several keys is used with the fence that it was granted",
-		hunks: []hunk{{"guard/raise.go", "		t.holder.fence.Store(fence)\n", ""}},
+		hunks: []hunk{{"guard/renew.go", "		t.holder.fence.Store(fence)\n", ""}},
 		pkg:   "guard", test: "TestAcquireAll_tellsTheStoreItsFence",
 	},
 	{
@@ -82,7 +82,7 @@ var sharing = []mutant{
 	},
 	{
 		name: "mutant_fence_in_the_simulation", rule: 9, does: "a call for several keys inside of a run does not wait until the store knows the fence",
-		hunks: []hunk{{"guard/raise.go", "	t.raiseTo = max(t.raiseTo, fence)\n", "	t.raiseTo = max(t.raiseTo, fence)\n	h.fence.Store(fence)\n"}},
+		hunks: []hunk{{"guard/raise.go", "	t.raises.to = max(t.raises.to, fence)\n", "	t.raises.to = max(t.raises.to, fence)\n	h.fence.Store(fence)\n"}},
 		pkg:   "internal/verify/simulation", test: "TestSharing",
 	},
 	{
