@@ -23,6 +23,7 @@ import (
 	guardcron "github.com/seed-1795987d/onerun/middleware/cron"
 	guardgocron "github.com/seed-1795987d/onerun/middleware/gocron"
 	guardhttp "github.com/seed-1795987d/onerun/middleware/http"
+	"github.com/seed-1795987d/onerun/middleware/idempotency"
 )
 
 var (
@@ -39,9 +40,9 @@ func TestAdapters_optionsOfGuard(t *testing.T) {
 	adaptertest.TestAllOptions(t)
 	queues := asynq.RedisClientOpt{Addr: redistest.Start(t).Addr()}
 	for name, a := range map[string]adaptertest.Adapter{
-		"http":             {Start: startHTTP(guardhttp.Replay), Refused: alone, ByGuard: alone},
-		"http, Reject":     {Start: startHTTP(guardhttp.Reject), Refused: alone, ByGuard: alone},
-		"http, Exclusive":  {Start: startHTTP(guardhttp.Exclusive), Refused: replaces, ByGuard: replaces},
+		"http":             {Start: startHTTP(idempotency.Replay), Refused: alone, ByGuard: alone},
+		"http, Reject":     {Start: startHTTP(idempotency.Reject), Refused: alone, ByGuard: alone},
+		"http, Exclusive":  {Start: startHTTP(idempotency.Exclusive), Refused: replaces, ByGuard: replaces},
 		"asynq":            {Start: startAsynq(guardasynq.ByType(), guardasynq.WithLease), Refused: replaces, ByGuard: replaces},
 		"asynq, of a task": {Start: startAsynq(guardasynq.ByType(), ofTask), Refused: []string{"WithWait", "WithOnce"}, ByGuard: replaces},
 		"asynq, once":      {Start: startAsynq(nil, guardasynq.WithLease), Refused: alone, ByGuard: alone},
@@ -64,9 +65,9 @@ func TestAdapters_optionsOfGuard(t *testing.T) {
 	}
 }
 
-func startHTTP(mode guardhttp.Mode) func(t *testing.T, g *guard.Guard, lease ...guard.Option) error {
+func startHTTP(mode idempotency.Mode) func(t *testing.T, g *guard.Guard, lease ...guard.Option) error {
 	return func(t *testing.T, g *guard.Guard, lease ...guard.Option) error {
-		wrap, err := guardhttp.New(g, guardhttp.IdempotencyKey, guardhttp.WithGlobalKeys(), guardhttp.WithMode(mode), guardhttp.WithLease(lease...))
+		wrap, err := guardhttp.New(g, guardhttp.IdempotencyKey, idempotency.WithGlobalKeys(), idempotency.WithMode(mode), idempotency.WithLease(lease...))
 		if err == nil {
 			require.Equal(t, "done", post(wrap(answers("done"))))
 		}

@@ -25,6 +25,7 @@ import (
 	guardcron "github.com/seed-1795987d/onerun/middleware/cron"
 	guardgocron "github.com/seed-1795987d/onerun/middleware/gocron"
 	guardhttp "github.com/seed-1795987d/onerun/middleware/http"
+	"github.com/seed-1795987d/onerun/middleware/idempotency"
 	"github.com/seed-1795987d/onerun/tracing"
 )
 
@@ -57,11 +58,11 @@ func TestOptions_nilIsASettingErrorInEveryPackage(t *testing.T) {
 		"tracing":       func() error { _, err := tracing.New(nil); return err },
 		"logging":       func() error { _, err := logging.New(slog.Default(), nil); return err },
 		"http": func() error {
-			_, err := guardhttp.New(g, guardhttp.IdempotencyKey, guardhttp.WithGlobalKeys(), nil)
+			_, err := guardhttp.New(g, guardhttp.IdempotencyKey, idempotency.WithGlobalKeys(), nil)
 			return err
 		},
 		"http, of a lease": func() error {
-			_, err := guardhttp.New(g, guardhttp.IdempotencyKey, guardhttp.WithGlobalKeys(), guardhttp.WithLease(nil))
+			_, err := guardhttp.New(g, guardhttp.IdempotencyKey, idempotency.WithGlobalKeys(), idempotency.WithLease(nil))
 			return err
 		},
 		"asynq": func() error { _, err := guardasynq.New(g, nil, nil); return err },

@@ -19,6 +19,7 @@ import (
 	guardcron "github.com/seed-1795987d/onerun/middleware/cron"
 	guardgocron "github.com/seed-1795987d/onerun/middleware/gocron"
 	guardhttp "github.com/seed-1795987d/onerun/middleware/http"
+	"github.com/seed-1795987d/onerun/middleware/idempotency"
 )
 
 // Two services on one Redis use the same keys, jobs and tasks. With a namespace each, they never
@@ -53,7 +54,7 @@ func service(t *testing.T, server *redistest.Server, name string) *guard.Guard {
 
 func meetOverHTTP(t *testing.T, _ *redistest.Server, shop, billing *guard.Guard) {
 	serve := func(g *guard.Guard, text string) string {
-		wrap, err := guardhttp.New(g, guardhttp.IdempotencyKey, guardhttp.WithGlobalKeys())
+		wrap, err := guardhttp.New(g, guardhttp.IdempotencyKey, idempotency.WithGlobalKeys())
 		require.NoError(t, err)
 		return post(wrap(answers(text)))
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 	guardhttp "github.com/seed-1795987d/onerun/middleware/http"
+	"github.com/seed-1795987d/onerun/middleware/idempotency"
 )
 
 // BenchmarkHTTPGuard is what keeping out of each other's way costs an empty handler whose key is
@@ -66,8 +67,8 @@ func excluded(b *testing.B, rdb *redis.Client, work http.Handler, _ answer) endp
 	g, err := guard.New(single.New(rdb), guard.WithNamespace("test"))
 	require.NoError(b, err)
 	b.Cleanup(func() { require.NoError(b, g.Close(context.Background())) })
-	mw, err := guardhttp.New(g, guardhttp.FromHeader("Idempotency-Key"), guardhttp.WithGlobalKeys(),
-		guardhttp.WithMode(guardhttp.Exclusive), guardhttp.WithFingerprint(nil))
+	mw, err := guardhttp.New(g, guardhttp.FromHeader("Idempotency-Key"), idempotency.WithGlobalKeys(),
+		idempotency.WithMode(idempotency.Exclusive), guardhttp.WithFingerprint(nil))
 	require.NoError(b, err)
 	return endpoint{first: mw(work)}
 }

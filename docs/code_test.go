@@ -33,7 +33,7 @@ var snippetImports = []string{
 	"go.opentelemetry.io/otel", "github.com/prometheus/client_golang/prometheus",
 	"go.opentelemetry.io/otel/propagation", "go.opentelemetry.io/otel/sdk/metric",
 	module + "/backend/both", module + "/backend/memory", module + "/backend/postgres", module + "/backend/reentrant", module + "/backend/redlock", module + "/backend/single",
-	module + "/guard", module + "/guard/driver", module + "/guard/guardtest", module + "/inspect", module + "/inspect/web", module + "/logging", module + "/tracing",
+	module + "/guard", module + "/guard/driver", module + "/guard/guardtest", module + "/inspect", module + "/inspect/web", module + "/logging", module + "/middleware/idempotency", module + "/tracing",
 }
 
 // snippetAliases are the packages that every example imports under another name.
@@ -119,7 +119,7 @@ var target string
 `,
 		imports: []string{
 			"github.com/redis/go-redis/v9", "google.golang.org/grpc",
-			module + "/backend/single", module + "/guard", module + "/middleware/grpc",
+			module + "/backend/single", module + "/guard", module + "/middleware/grpc", module + "/middleware/idempotency",
 		},
 	},
 	{
@@ -129,7 +129,7 @@ var target string
 			"github.com/prometheus/client_golang/prometheus", "github.com/prometheus/client_golang/prometheus/promhttp",
 			"github.com/redis/go-redis/v9", "go.opentelemetry.io/otel/exporters/prometheus",
 			"go.opentelemetry.io/otel/exporters/stdout/stdouttrace", "go.opentelemetry.io/otel/sdk/metric", "go.opentelemetry.io/otel/sdk/trace",
-			module + "/backend/single", module + "/guard", module + "/logging", module + "/tracing",
+			module + "/backend/single", module + "/guard", module + "/logging", module + "/middleware/idempotency", module + "/tracing",
 		},
 	},
 	{

@@ -21,6 +21,7 @@ import (
 	guardasynq "github.com/seed-1795987d/onerun/middleware/asynq"
 	guardcron "github.com/seed-1795987d/onerun/middleware/cron"
 	guardhttp "github.com/seed-1795987d/onerun/middleware/http"
+	"github.com/seed-1795987d/onerun/middleware/idempotency"
 )
 
 // An adapter runs f, as a request or a task with the key "k", in a process of the site.
@@ -29,7 +30,7 @@ type adapter func(t *testing.T, s *site, g *guard.Guard, name string, f func(ctx
 // viaHTTP sends a request. It waits for one that is under way for up to 10 s.
 func viaHTTP(t *testing.T, s *site, g *guard.Guard, name string, f func(ctx context.Context) error) {
 	t.Helper()
-	idempotent, err := guardhttp.New(g, guardhttp.FromHeader("Idempotency-Key"), guardhttp.WithGlobalKeys(), guardhttp.WithWait(10*time.Second))
+	idempotent, err := guardhttp.New(g, guardhttp.FromHeader("Idempotency-Key"), idempotency.WithGlobalKeys(), idempotency.WithWait(10*time.Second))
 	require.NoError(t, err)
 	handler := idempotent(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if f(r.Context()) != nil {
@@ -193,13 +194,13 @@ func TestGolden_cron(t *testing.T) {
 // A run whose handler answers without an error is a success, even if its answer is not kept.
 func TestRun_ofWhichNothingIsKeptIsNoFailure(t *testing.T) {
 	for name, opts := range map[string][]guardhttp.Option{
-		"exclusive": {guardhttp.WithMode(guardhttp.Exclusive)}, "a policy": {guardhttp.WithPolicy(func(int, http.Header) bool { return false })},
+		"exclusive": {idempotency.WithMode(idempotency.Exclusive)}, "a policy": {guardhttp.WithPolicy(func(int, http.Header) bool { return false })},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newTelescope(t)
 			g, err := guard.New(memory.New(), guard.WithNamespace("test"), guard.WithHook(s.hook))
 			require.NoError(t, err)
-			m, err := guardhttp.New(g, guardhttp.FromHeader("Idempotency-Key"), append(opts, guardhttp.WithGlobalKeys())...)
+			m, err := guardhttp.New(g, guardhttp.FromHeader("Idempotency-Key"), append(opts, idempotency.WithGlobalKeys())...)
 			require.NoError(t, err)
 			ran := 0
 			handler := m(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { ran++; w.WriteHeader(http.StatusAccepted) }))

@@ -29,9 +29,10 @@ var rules = []struct {
 	{"/backend/memory", []string{"/guard/driver", "/backend/internal/holders"}},
 	{"/backend/postgres", []string{"/guard/driver", "/backend/internal/holders", "/backend/internal/contain"}},
 	{"/backend", []string{"/guard", "/backend/internal/contain"}},
-	{"/middleware/internal", []string{"/guard", "/middleware/internal", "github.com/robfig/cron"}},
-	{"/middleware/http", []string{"/guard", "/middleware/internal", "github.com/felixge/httpsnoop"}},
-	{"/middleware/grpc", []string{"/guard", "/middleware/internal", "google.golang.org/grpc", "google.golang.org/protobuf", "google.golang.org/genproto/googleapis/rpc"}},
+	{"/middleware/internal", []string{"/guard", "/middleware/idempotency", "/middleware/internal", "github.com/robfig/cron"}},
+	{"/middleware/idempotency", []string{"/guard", "/middleware/internal/keys", "/middleware/internal/refused"}},
+	{"/middleware/http", []string{"/guard", "/middleware/idempotency", "/middleware/internal", "github.com/felixge/httpsnoop"}},
+	{"/middleware/grpc", []string{"/guard", "/middleware/idempotency", "/middleware/internal", "google.golang.org/grpc", "google.golang.org/protobuf", "google.golang.org/genproto/googleapis/rpc"}},
 	// asynq's Scheduler is robfig/cron, with its specs.
 	{"/middleware/asynq", []string{"/guard", "/middleware/internal", "github.com/hibiken/asynq", "github.com/robfig/cron"}},
 	{"/middleware/gocron", []string{"/guard"}},

@@ -19,14 +19,15 @@ import (
 	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/guard/guardtest"
 	guardgrpc "github.com/seed-1795987d/onerun/middleware/grpc"
+	"github.com/seed-1795987d/onerun/middleware/idempotency"
 )
 
 // documented are all results that an Outcome can have.
-var documented = []guardgrpc.Result{
-	guardgrpc.ResultUntouched, guardgrpc.ResultRan, guardgrpc.ResultReplayed, guardgrpc.ResultInFlight, guardgrpc.ResultDone,
-	guardgrpc.ResultNotReplayable, guardgrpc.ResultMismatch, guardgrpc.ResultKeyMissing, guardgrpc.ResultKeyInvalid,
-	guardgrpc.ResultBodyInvalid, guardgrpc.ResultRefused, guardgrpc.ResultUnavailable, guardgrpc.ResultDegraded, guardgrpc.ResultCanceled,
-	guardgrpc.ResultTooManyKeys,
+var documented = []idempotency.Result{
+	idempotency.Untouched, idempotency.Ran, idempotency.Replayed, idempotency.InFlight, idempotency.Done,
+	idempotency.NotReplayable, idempotency.Mismatch, idempotency.KeyMissing, idempotency.KeyInvalid,
+	idempotency.BodyInvalid, idempotency.Refused, idempotency.Unavailable, idempotency.Degraded, idempotency.Canceled,
+	idempotency.TooManyKeys,
 }
 
 // aborts end a function of the user's without a result.
@@ -50,7 +51,7 @@ func TestObserver_receivesADocumentedResultWhateverAborts(t *testing.T) {
 	for how, abort := range aborts {
 		key := func(context.Context, *grpc.UnaryServerInfo, any) (string, error) { abort(); return "", nil }
 		for mode, more := range map[string][]guardgrpc.Option{
-			"": nil, "shadow": {guardgrpc.WithShadow()}, "fail open": {guardgrpc.WithFailOpen()}, "after the record": {guardgrpc.WithAnswerAfterRecord()},
+			"": nil, "shadow": {idempotency.WithShadow()}, "fail open": {idempotency.WithFailOpen()}, "after the record": {idempotency.WithAnswerAfterRecord()},
 		} {
 			for name, c := range map[string]struct {
 				opt    guardgrpc.Option
@@ -58,21 +59,21 @@ func TestObserver_receivesADocumentedResultWhateverAborts(t *testing.T) {
 				h      grpc.UnaryHandler
 				store  bool
 				hook   guard.Hook
-				result guardgrpc.Result
+				result idempotency.Result
 			}{
-				"KeyFunc": {key: key, result: guardgrpc.ResultRefused},
-				"scope":   {opt: guardgrpc.WithScope(key), result: guardgrpc.ResultRefused},
+				"KeyFunc": {key: key, result: idempotency.Refused},
+				"scope":   {opt: guardgrpc.WithScope(key), result: idempotency.Refused},
 				"print": {
 					opt:    guardgrpc.WithFingerprint(func(context.Context, *grpc.UnaryServerInfo, any) ([]byte, error) { abort(); return nil, nil }),
-					result: guardgrpc.ResultRefused,
+					result: idempotency.Refused,
 				},
-				"store":    {store: true, result: guardgrpc.ResultUnavailable},
+				"store":    {store: true, result: idempotency.Unavailable},
 				"hook":     {hook: guard.Hook{AcquireStart: func(ctx context.Context, _ guard.Event) context.Context { abort(); return ctx }}},
-				"end hook": {hook: guard.Hook{RunEnd: func(context.Context, guard.Event) { abort() }}, result: guardgrpc.ResultRan},
-				"handler":  {h: func(context.Context, any) (any, error) { abort(); return nil, nil }, result: guardgrpc.ResultRan},
-				"policy":   {opt: guardgrpc.WithPolicy(func(*status.Status) bool { abort(); return true }), result: guardgrpc.ResultRan},
-				"Origin":   {opt: guardgrpc.WithObserver(guardgrpc.Observer{Origin: func(context.Context) string { abort(); return "" }}), result: guardgrpc.ResultRan},
-				"End":      {opt: guardgrpc.WithObserver(guardgrpc.Observer{End: func(context.Context, guardgrpc.Outcome) { abort() }}), result: guardgrpc.ResultRan},
+				"end hook": {hook: guard.Hook{RunEnd: func(context.Context, guard.Event) { abort() }}, result: idempotency.Ran},
+				"handler":  {h: func(context.Context, any) (any, error) { abort(); return nil, nil }, result: idempotency.Ran},
+				"policy":   {opt: guardgrpc.WithPolicy(func(*status.Status) bool { abort(); return true }), result: idempotency.Ran},
+				"Origin":   {opt: guardgrpc.WithObserver(guardgrpc.Observer{Origin: func(context.Context) string { abort(); return "" }}), result: idempotency.Ran},
+				"End":      {opt: guardgrpc.WithObserver(guardgrpc.Observer{End: func(context.Context, guardgrpc.Outcome) { abort() }}), result: idempotency.Ran},
 			} {
 				t.Run(fmt.Sprint(name, ", ", how, ", ", mode), func(t *testing.T) {
 					t.Parallel()
@@ -88,7 +89,7 @@ func TestObserver_receivesADocumentedResultWhateverAborts(t *testing.T) {
 						End: func(_ context.Context, o guardgrpc.Outcome) { outcomes = append(outcomes, o) },
 					})}, more...)
 					if name != "scope" {
-						opts = append(opts, guardgrpc.WithGlobalKeys())
+						opts = append(opts, idempotency.WithGlobalKeys())
 					}
 					if c.opt != nil {
 						opts = append(opts, c.opt)
@@ -112,7 +113,7 @@ func TestObserver_receivesADocumentedResultWhateverAborts(t *testing.T) {
 					require.Len(t, reported, 1)
 					require.Contains(t, documented, outcomes[0].Result)
 					require.Contains(t, documented, tracked().Result)
-					require.Contains(t, documented, guardgrpc.Result(reported[0].Result))
+					require.Contains(t, documented, idempotency.Result(reported[0].Result))
 					if c.result != "" {
 						require.Equal(t, c.result, outcomes[0].Result)
 					}
@@ -141,24 +142,24 @@ func TestOutcome_errorsSayWhetherTheHandlerRan(t *testing.T) {
 		key    guardgrpc.KeyFunc
 		opts   []guardgrpc.Option
 		before func(s *outageStand, cancel context.CancelFunc)
-		result guardgrpc.Result
+		result idempotency.Result
 	}{
-		"no key":      {key: returns(guardgrpc.ErrNoKey), opts: []guardgrpc.Option{guardgrpc.WithMethods(claim)}, result: guardgrpc.ResultKeyMissing},
-		"invalid key": {key: returns(&guardgrpc.KeyError{From: "field x", Reason: "is odd"}), result: guardgrpc.ResultKeyInvalid},
-		"key fails":   {key: returns(broken), result: guardgrpc.ResultRefused},
+		"no key":      {key: returns(idempotency.ErrNoKey), opts: []guardgrpc.Option{guardgrpc.WithMethods(claim)}, result: idempotency.KeyMissing},
+		"invalid key": {key: returns(&idempotency.KeyError{From: "field x", Reason: "is odd"}), result: idempotency.KeyInvalid},
+		"key fails":   {key: returns(broken), result: idempotency.Refused},
 		"print fails": {opts: []guardgrpc.Option{guardgrpc.WithFingerprint(func(context.Context, *grpc.UnaryServerInfo, any) ([]byte, error) {
 			return nil, broken
-		})}, result: guardgrpc.ResultBodyInvalid},
+		})}, result: idempotency.BodyInvalid},
 		"corrupt": {before: func(s *outageStand, _ context.CancelFunc) {
 			s.OnAcquire = func(context.Context, int, driver.Claim) (driver.Answer, error) { return guardtest.Done([]byte("none")) }
-		}, result: guardgrpc.ResultNotReplayable},
-		"away":        {before: fail(driver.KindClosed), result: guardgrpc.ResultUnavailable},
-		"left before": {before: func(_ *outageStand, cancel context.CancelFunc) { cancel() }, result: guardgrpc.ResultCanceled},
-		"degraded":    {before: fail(driver.KindClosed), opts: []guardgrpc.Option{guardgrpc.WithFailOpen()}, result: guardgrpc.ResultDegraded},
+		}, result: idempotency.NotReplayable},
+		"away":        {before: fail(driver.KindClosed), result: idempotency.Unavailable},
+		"left before": {before: func(_ *outageStand, cancel context.CancelFunc) { cancel() }, result: idempotency.Canceled},
+		"degraded":    {before: fail(driver.KindClosed), opts: []guardgrpc.Option{idempotency.WithFailOpen()}, result: idempotency.Degraded},
 		"too long": {before: func(s *outageStand, _ context.CancelFunc) {
 			s.handle = func(ctx context.Context, _ int64) (any, error) { <-ctx.Done(); return nil, ctx.Err() }
 			s.OnRenew = func(context.Context, int, driver.Claim) (bool, error) { return false, nil }
-		}, result: guardgrpc.ResultRan},
+		}, result: idempotency.Ran},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inOutageWith(t, c.key, func(t *testing.T, s *outageStand) {

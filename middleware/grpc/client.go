@@ -80,10 +80,3 @@ func (s *clientSettings) intercept(
 	}
 	return next(metadata.AppendToOutgoingContext(ctx, s.name, key), method, req, reply, cc, opts...)
 }
-
-// WithKey returns a context whose calls have this key, for a caller that makes the attempts of a
-// call itself. A key has 1 to 255 bytes of printable ASCII, and is sent quoted if it has a space
-// or a quote (see IdempotencyKey). A call with any other key ends with INVALID_ARGUMENT before it
-// is sent. Keys belong to a method, so calls of several methods can share one. Two calls of one
-// method with different requests must not. It has an effect on calls behind ClientKeys.
-func WithKey(ctx context.Context, key string) context.Context { return keys.WithKey(ctx, key) }

@@ -22,6 +22,7 @@ import (
 	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/guard/guardtest"
 	guardgrpc "github.com/seed-1795987d/onerun/middleware/grpc"
+	"github.com/seed-1795987d/onerun/middleware/idempotency"
 )
 
 // retryPolicy is gRPC's own, for a client that retries quickly.
@@ -92,7 +93,7 @@ func TestClient_retriesHaveTheSameKey(t *testing.T) {
 			s := setup{tcp: true, front: []grpc.UnaryServerInterceptor{lost.intercept}, client: client}.serve(t, h)
 			ctx := metadata.AppendToOutgoingContext(t.Context(), "tenant", "acme")
 			if c.chosen != "" {
-				ctx = guardgrpc.WithKey(ctx, c.chosen)
+				ctx = idempotency.WithKey(ctx, c.chosen)
 			}
 			a := s.invoke(ctx, claim, "a")
 			for attempt := 0; c.chosen != "" && a.err != nil && attempt < 20; attempt++ {
@@ -101,7 +102,7 @@ func TestClient_retriesHaveTheSameKey(t *testing.T) {
 			}
 			requireReplay(t, a, "a by run 1")
 			require.EqualValues(t, 1, runs.Load())
-			requireRan(t, s.invoke(guardgrpc.WithKey(ctx, "another"), claim, "b"), "b by run 2")
+			requireRan(t, s.invoke(idempotency.WithKey(ctx, "another"), claim, "b"), "b by run 2")
 			lost.mu.Lock()
 			defer lost.mu.Unlock()
 			require.GreaterOrEqual(t, len(lost.keys), 3)
@@ -148,13 +149,13 @@ func TestClient_thePolicyWaitsAsTheServerSays(t *testing.T) {
 	h, runs := counted(func(context.Context) { begun <- struct{}{}; pass(t, gate) })
 	s := setup{
 		client: append(keys(t), grpc.WithDefaultServiceConfig(retryPolicy)),
-		opts:   []guardgrpc.Option{guardgrpc.WithRetryAfter(300 * time.Millisecond)},
+		opts:   []guardgrpc.Option{idempotency.WithRetryAfter(300 * time.Millisecond)},
 	}.serve(t, h)
 	first := s.start(t.Context(), "k")
 	receive(t, begun, "a run")
 	start := time.Now()
 	second := s.start(t.Context(), "k")
-	require.Equal(t, guardgrpc.ResultInFlight, s.log.next(t).Result)
+	require.Equal(t, idempotency.InFlight, s.log.next(t).Result)
 	close(gate)
 	requireRan(t, receive(t, first, "reply"), "a by run 1")
 	requireReplay(t, receive(t, second, "reply"), "a by run 1")
@@ -186,13 +187,13 @@ func TestClient_keys(t *testing.T) {
 	require.Len(t, send(plain, ctx, other, "idempotency-key"), 1)
 	own := metadata.AppendToOutgoingContext(ctx, "Idempotency-Key", "own")
 	require.Equal(t, []string{"own"}, send(plain, own, claim, "idempotency-key"))
-	require.Equal(t, []string{"chosen"}, send(plain, guardgrpc.WithKey(ctx, "chosen"), other, "idempotency-key"))
-	require.Equal(t, []string{`"a b\\\"c"`}, send(plain, guardgrpc.WithKey(ctx, `a b\"c`), other, "idempotency-key"))
+	require.Equal(t, []string{"chosen"}, send(plain, idempotency.WithKey(ctx, "chosen"), other, "idempotency-key"))
+	require.Equal(t, []string{`"a b\\\"c"`}, send(plain, idempotency.WithKey(ctx, `a b\"c`), other, "idempotency-key"))
 	require.Len(t, send(restricted, ctx, claim, "x-request-id"), 1)
 	require.Empty(t, send(restricted, ctx, other, "x-request-id"))
 
 	for _, bad := range []string{"", "a\n", "\u00e9"} {
-		require.Equal(t, codes.InvalidArgument, status.Code(plain.invoke(guardgrpc.WithKey(ctx, bad), claim, "a").err), "%q", bad)
+		require.Equal(t, codes.InvalidArgument, status.Code(plain.invoke(idempotency.WithKey(ctx, bad), claim, "a").err), "%q", bad)
 	}
 	require.Empty(t, got, "nothing was sent")
 	for setting, opt := range map[string]guardgrpc.ClientOption{
@@ -251,7 +252,7 @@ func TestClient_thePolicyRetriesWhatWasNotRecorded(t *testing.T) {
 	h, runs := counted(func(ctx context.Context) { _ = grpc.SetHeader(ctx, metadata.Pairs("x-a", "1")) })
 	s := setup{
 		guard: newGuard(t, store, guard.WithNamespace("test")), client: append(keys(t), grpc.WithDefaultServiceConfig(retryPolicy)),
-		opts: []guardgrpc.Option{guardgrpc.WithAnswerAfterRecord(), guardgrpc.WithRetryAfter(200 * time.Millisecond)},
+		opts: []guardgrpc.Option{idempotency.WithAnswerAfterRecord(), idempotency.WithRetryAfter(200 * time.Millisecond)},
 	}.serve(t, h)
 	a := s.call(t.Context(), "k", "a")
 	requireReplay(t, a, "a by run 1")

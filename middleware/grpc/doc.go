@@ -22,13 +22,17 @@
 //	  → run the handler                its reply or its error is recorded
 //	  → release the lease              keep the reply (WithPolicy) for 24 hours (WithOnce)
 //
-// [WithMode] refuses or runs retries instead. Streaming calls are not guarded.
+// [idempotency.WithMode] refuses or runs retries instead. Streaming calls are not guarded.
+//
+// What gRPC has in common with HTTP is in the package idempotency: most options, the modes, the
+// results and the errors. New takes its options beside those of this package.
 //
 // # Refusals
 //
-// A refusal has an ErrorInfo with the domain "onerun" and the [Result] in capitals as its reason.
-// [ResultOf] reads it. ABORTED, UNAVAILABLE and RESOURCE_EXHAUSTED also have a RetryInfo, and the
-// trailer grpc-retry-pushback-ms for gRPC's own retry policy. docs/grpc.md has the table.
+// A refusal has an ErrorInfo with the domain "onerun" and the [idempotency.Result] in capitals as
+// its reason. [ResultOf] reads it. ABORTED, UNAVAILABLE and RESOURCE_EXHAUSTED also have a
+// RetryInfo, and the trailer grpc-retry-pushback-ms for gRPC's own retry policy. docs/grpc.md has
+// the table.
 //
 // # Order
 //
@@ -57,8 +61,8 @@
 // A process can die between the handler's side effect and the end of the call. The key is free
 // again when the lease ends, and a retry runs the handler once more. So it is if the store is away
 // at the end of a run for longer than the lease lasts: the client has its reply, no record is
-// left, and the retry can get another reply. With [WithAnswerAfterRecord], the client gets
-// UNAVAILABLE instead.
+// left, and the retry can get another reply. With [idempotency.WithAnswerAfterRecord], the client
+// gets UNAVAILABLE instead.
 //
 // Write [guard.Fence] beside what the handler writes, so that a stale run is refused. If the side
 // effect must not repeat at all, put it and its own record of the key into one transaction.

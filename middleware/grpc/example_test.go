@@ -19,6 +19,7 @@ import (
 	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/guard/guardtest"
 	guardgrpc "github.com/seed-1795987d/onerun/middleware/grpc"
+	"github.com/seed-1795987d/onerun/middleware/idempotency"
 )
 
 // ready returns a server of claims.Claims whose calls are guarded, with a client of it.
@@ -27,7 +28,7 @@ func ready(handle handler, opts ...grpc.DialOption) (conn *grpc.ClientConn, stop
 	if err != nil {
 		panic(err)
 	}
-	once, err := guardgrpc.New(g, guardgrpc.IdempotencyKey, guardgrpc.WithGlobalKeys())
+	once, err := guardgrpc.New(g, guardgrpc.IdempotencyKey, idempotency.WithGlobalKeys())
 	if err != nil {
 		panic(err)
 	}
@@ -84,7 +85,7 @@ func ExampleWithMode_reject() {
 	if err != nil {
 		panic(err)
 	}
-	once, err := guardgrpc.New(g, guardgrpc.IdempotencyKey, guardgrpc.WithGlobalKeys(), guardgrpc.WithMode(guardgrpc.Reject))
+	once, err := guardgrpc.New(g, guardgrpc.IdempotencyKey, idempotency.WithGlobalKeys(), idempotency.WithMode(idempotency.Reject))
 	if err != nil {
 		panic(err)
 	}
@@ -105,8 +106,8 @@ func ExampleWithMode_exclusive() {
 	if err != nil {
 		panic(err)
 	}
-	oneAtATime, err := guardgrpc.New(g, guardgrpc.IdempotencyKey, guardgrpc.WithGlobalKeys(),
-		guardgrpc.WithMode(guardgrpc.Exclusive), guardgrpc.WithGroup("account"))
+	oneAtATime, err := guardgrpc.New(g, guardgrpc.IdempotencyKey, idempotency.WithGlobalKeys(),
+		idempotency.WithMode(idempotency.Exclusive), idempotency.WithGroup("account"))
 	if err != nil {
 		panic(err)
 	}
@@ -141,7 +142,7 @@ func ExampleWithAnswerAfterRecord() {
 		panic(err)
 	}
 	defer g.Close(context.Background())
-	once, err := guardgrpc.New(g, guardgrpc.IdempotencyKey, guardgrpc.WithGlobalKeys(), guardgrpc.WithAnswerAfterRecord())
+	once, err := guardgrpc.New(g, guardgrpc.IdempotencyKey, idempotency.WithGlobalKeys(), idempotency.WithAnswerAfterRecord())
 	if err != nil {
 		panic(err)
 	}
@@ -166,7 +167,7 @@ func ExampleWithoutMetadata() {
 		panic(err)
 	}
 	defer g.Close(context.Background())
-	once, err := guardgrpc.New(g, guardgrpc.IdempotencyKey, guardgrpc.WithGlobalKeys(), guardgrpc.WithoutMetadata("one-time-password"))
+	once, err := guardgrpc.New(g, guardgrpc.IdempotencyKey, idempotency.WithGlobalKeys(), guardgrpc.WithoutMetadata("one-time-password"))
 	if err != nil {
 		panic(err)
 	}
@@ -192,8 +193,8 @@ func ExampleWithMaxScopeWaiters() {
 	defer g.Close(context.Background())
 	reached, end := make(chan struct{}), make(chan struct{})
 	tenant := func(context.Context, *grpc.UnaryServerInfo, any) (string, error) { return "acme", nil }
-	once, err := guardgrpc.New(g, guardgrpc.IdempotencyKey, guardgrpc.WithScope(tenant), guardgrpc.WithWait(time.Minute), guardgrpc.WithMaxScopeWaiters(1),
-		guardgrpc.WithLease(guard.WithHook(guard.Hook{Wait: func(context.Context, guard.Event) { reached <- struct{}{} }})))
+	once, err := guardgrpc.New(g, guardgrpc.IdempotencyKey, guardgrpc.WithScope(tenant), idempotency.WithWait(time.Minute), idempotency.WithMaxScopeWaiters(1),
+		idempotency.WithLease(guard.WithHook(guard.Hook{Wait: func(context.Context, guard.Event) { reached <- struct{}{} }})))
 	if err != nil {
 		panic(err)
 	}
@@ -224,7 +225,7 @@ func ExampleWithMaxScopeRecords() {
 	}
 	defer g.Close(context.Background())
 	tenant := func(context.Context, *grpc.UnaryServerInfo, any) (string, error) { return "acme", nil }
-	once, err := guardgrpc.New(g, guardgrpc.IdempotencyKey, guardgrpc.WithScope(tenant), guardgrpc.WithMaxScopeRecords(1))
+	once, err := guardgrpc.New(g, guardgrpc.IdempotencyKey, guardgrpc.WithScope(tenant), idempotency.WithMaxScopeRecords(1))
 	if err != nil {
 		panic(err)
 	}
@@ -271,7 +272,7 @@ func ExampleWithKey() {
 	}, grpc.WithChainUnaryInterceptor(keys))
 	defer stop()
 
-	ctx := guardgrpc.WithKey(context.Background(), "order-17") // the caller retries by itself
+	ctx := idempotency.WithKey(context.Background(), "order-17") // the caller retries by itself
 	for range 3 {
 		reply := new(wrapperspb.StringValue)
 		err = conn.Invoke(ctx, "/claims.Claims/Claim", wrapperspb.String("a"), reply)

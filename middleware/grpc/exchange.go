@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
+	"github.com/seed-1795987d/onerun/middleware/idempotency"
 	"github.com/seed-1795987d/onerun/middleware/internal/idempotent"
 )
 
@@ -33,15 +34,15 @@ type exchange struct {
 // serve answers the call.
 func (q *exchange) serve() {
 	if !q.m.covers(q.info.FullMethod) {
-		q.call.Result = idempotent.Untouched
+		q.call.Result = idempotency.Untouched
 		q.reply, q.err = q.next(q.ctx, q.req)
 		return
 	}
 	result, err := q.read()
 	err = idempotent.NotRun(err)
-	q.call.Result, q.call.Err = idempotent.Result(result), err
+	q.call.Result, q.call.Err = result, err
 	switch {
-	case result == ResultUntouched:
+	case result == idempotency.Untouched:
 		q.reply, q.err = q.next(q.ctx, q.req)
 	case q.m.Shadow:
 		if !q.call.Shadow(q.ctx) {
@@ -56,41 +57,41 @@ func (q *exchange) serve() {
 
 // read finds out which call it is. It returns an empty Result if the call can be led, and
 // otherwise its final one.
-func (q *exchange) read() (Result, error) {
+func (q *exchange) read() (idempotency.Result, error) {
 	key, err := q.m.key(q.ctx, q.info, q.req)
 	switch {
-	case errors.Is(err, ErrUnguarded):
-		return ResultUntouched, nil
-	case errors.Is(err, ErrNoKey), err == nil && key == "":
+	case errors.Is(err, idempotency.ErrUnguarded):
+		return idempotency.Untouched, nil
+	case errors.Is(err, idempotency.ErrNoKey), err == nil && key == "":
 		if !q.m.requires() {
-			return ResultUntouched, nil
+			return idempotency.Untouched, nil
 		}
-		return ResultKeyMissing, err
+		return idempotency.KeyMissing, err
 	case err != nil:
-		if invalid := (*KeyError)(nil); errors.As(err, &invalid) {
-			return ResultKeyInvalid, err
+		if invalid := (*idempotency.KeyError)(nil); errors.As(err, &invalid) {
+			return idempotency.KeyInvalid, err
 		}
-		return ResultRefused, err
+		return idempotency.Refused, err
 	}
 	scope := ""
 	if q.m.scope != nil {
 		scope, err = q.m.scope(q.ctx, q.info, q.req)
 		switch {
-		case errors.Is(err, ErrUnguarded):
-			return ResultUntouched, nil
+		case errors.Is(err, idempotency.ErrUnguarded):
+			return idempotency.Untouched, nil
 		case err != nil:
-			return ResultRefused, fmt.Errorf("guardgrpc: the scope: %w", err)
+			return idempotency.Refused, fmt.Errorf("guardgrpc: the scope: %w", err)
 		case scope == "":
-			return ResultRefused, errNoScope
+			return idempotency.Refused, errNoScope
 		}
 	}
 	if q.m.Prints() {
 		q.call.Fingerprint, err = q.m.print.of(q.ctx, q.info, q.req)
 		switch {
 		case errors.Is(err, errNoMessage):
-			return ResultRefused, fmt.Errorf("guardgrpc: %w", err)
+			return idempotency.Refused, fmt.Errorf("guardgrpc: %w", err)
 		case err != nil:
-			return ResultBodyInvalid, fmt.Errorf("guardgrpc: the fingerprint: %w", err)
+			return idempotency.BodyInvalid, fmt.Errorf("guardgrpc: the fingerprint: %w", err)
 		}
 	}
 	q.call.Run.Key, q.call.Scope, q.call.Key = key, scope, q.m.Stored(scope, key, "method", q.info.FullMethod)
@@ -102,15 +103,15 @@ var errNoScope = errors.New("guardgrpc: the scope is empty")
 // lead runs the handler under a lease, or says why it does not run.
 func (q *exchange) lead() {
 	q.call.Lead(q.ctx)
-	switch Result(q.call.Result) {
-	case ResultRan:
+	switch q.call.Result {
+	case idempotency.Ran:
 		q.settle()
-	case ResultReplayed:
+	case idempotency.Replayed:
 		q.replay()
-	case ResultDegraded:
+	case idempotency.Degraded:
 		q.bare()
 	default:
-		q.refuse(Result(q.call.Result), q.call.RetryAfter, q.call.Err)
+		q.refuse(q.call.Result, q.call.RetryAfter, q.call.Err)
 	}
 }
 
@@ -119,7 +120,7 @@ func (q *exchange) lead() {
 func (q *exchange) settle() {
 	switch {
 	case q.m.AfterRecord && q.call.Unrecorded():
-		q.refuse(unrecorded, q.m.RetryAfter, q.call.Err)
+		q.refuse(idempotent.NotRecorded, q.m.RetryAfter, q.call.Err)
 	case q.recorder != nil && q.m.AfterRecord:
 		q.recorder.sendHeld()
 	}
@@ -137,7 +138,7 @@ func (q *exchange) Handle(ctx context.Context) idempotent.Left {
 	s := statusOf(q.err)
 	tardy := ctx.Err() != nil
 	if tardy && !q.m.Shadow && q.ctxEnded(ctx, s) {
-		q.refuse(givenUp, q.m.RetryAfter, context.Cause(ctx))
+		q.refuse(idempotent.GivenUp, q.m.RetryAfter, context.Cause(ctx))
 		if q.recorder != nil {
 			q.recorder.heldHeader, q.recorder.heldTrailer = nil, nil
 		}
@@ -162,7 +163,7 @@ func (q *exchange) Handle(ctx context.Context) idempotent.Left {
 func (q *exchange) run(ctx context.Context) (header, trailer metadata.MD) {
 	hold := q.m.AfterRecord && !q.m.Shadow
 	if inner := grpc.ServerTransportStreamFromContext(ctx); inner != nil && (q.m.Records() >= 0 || hold) {
-		q.recorder = &recorder{inner: inner, call: q.ctx, tolerant: !q.m.Cancel && !q.m.Shadow, hold: hold, without: q.m.without}
+		q.recorder = &recorder{inner: inner, call: q.ctx, tolerant: !q.m.ClientCancel && !q.m.Shadow, hold: hold, without: q.m.without}
 		defer q.recorder.end()
 		ctx = grpc.NewContextWithServerTransportStream(ctx, q.recorder)
 	}
@@ -185,7 +186,7 @@ func statusOf(err error) *status.Status {
 // ctxEnded reports whether a handler's error says no more than that the handler's context has
 // ended, although the client did not end it. CANCELLED or UNKNOWN would then mislead the client.
 func (q *exchange) ctxEnded(ctx context.Context, s *status.Status) bool {
-	if q.m.Cancel && q.ctx.Err() != nil {
+	if q.m.ClientCancel && q.ctx.Err() != nil {
 		return false
 	}
 	switch s.Code() {
@@ -208,8 +209,8 @@ func (q *exchange) Read(recorded []byte) (err error) {
 func (q *exchange) replay() {
 	message, s, err := q.found.parse()
 	if err != nil {
-		q.call.Result, q.call.Err = idempotent.NotReplayable, idempotent.NotRun(err)
-		q.refuse(ResultNotReplayable, 0, err)
+		q.call.Result, q.call.Err = idempotency.NotReplayable, idempotent.NotRun(err)
+		q.refuse(idempotency.NotReplayable, 0, err)
 		return
 	}
 	marker := metadata.Pairs(q.m.marker, "true")

@@ -9,6 +9,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/seed-1795987d/onerun/middleware/idempotency"
 )
 
 // FromField returns a KeyFunc that takes a field of the request message, by its name in the .proto
@@ -36,7 +38,7 @@ func FromField(field string, inside ...string) KeyFunc {
 		case key == "":
 			return "", missing(from)
 		case len(key) > maxText:
-			return "", &KeyError{From: from, Reason: fmt.Sprintf("is longer than %d bytes", maxText)}
+			return "", &idempotency.KeyError{From: from, Reason: fmt.Sprintf("is longer than %d bytes", maxText)}
 		}
 		return key, nil
 	}

@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"testing"
 
+	"github.com/seed-1795987d/onerun/middleware/idempotency"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
@@ -31,7 +32,7 @@ func FuzzReply(f *testing.F) {
 			t.Fatal("what was read was changed")
 		}
 		if err != nil {
-			if unreadable := (*RecordError)(nil); !errors.As(err, &unreadable) {
+			if unreadable := (*idempotency.RecordError)(nil); !errors.As(err, &unreadable) {
 				t.Fatal(err)
 			}
 			return

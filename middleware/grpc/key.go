@@ -10,48 +10,27 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 
+	"github.com/seed-1795987d/onerun/middleware/idempotency"
 	"github.com/seed-1795987d/onerun/middleware/internal/keys"
 )
 
-// A KeyFunc finds the key of a call: what must not run twice. An error refuses the call: a
-// *KeyError with INVALID_ARGUMENT, as the client's mistake, any other with INTERNAL, as the
-// server's. An empty key is a missing one, and so is an error for which errors.Is(err, ErrNoKey)
-// holds. With ErrUnguarded, the call is passed on. It must not change the request. A KeyFunc is
-// called concurrently.
+// A KeyFunc finds the key of a call: what must not run twice. An error refuses the call:
+// an *idempotency.KeyError with INVALID_ARGUMENT, as the client's mistake, any other with INTERNAL,
+// as the server's. An empty key is a missing one, and so is an error for which
+// errors.Is(err, idempotency.ErrNoKey) holds. With idempotency.ErrUnguarded, the call is passed on.
+// It must not change the request. A KeyFunc is called concurrently.
 type KeyFunc func(ctx context.Context, info *grpc.UnaryServerInfo, req any) (string, error)
 
-// ErrNoKey says that a call has no key, see WithMethods.
-var ErrNoKey = errors.New("there is no key")
-
-// ErrUnguarded is what a KeyFunc returns for a call that needs no key, such as one of an internal
-// client: it runs as if there were no interceptor, and the store is not asked. Its result is
-// ResultUntouched. A scope, or a part of Join, that returns it leaves the call out, too.
-var ErrUnguarded = errors.New("guardgrpc: the call is not guarded")
-
-// A KeyError is a key that a client has left out, or that cannot be used. It has nothing in it
-// that the client has not sent.
-type KeyError struct {
-	From    string // where the key should be: "metadata idempotency-key"
-	Reason  string // "is missing"
-	Missing bool   // ErrNoKey
+func missing(from string) error {
+	return &idempotency.KeyError{From: from, Reason: "is missing", Missing: true}
 }
 
-func (e *KeyError) Error() string { return "guardgrpc: " + e.From + " " + e.Reason }
-
-// Is reports whether target is ErrNoKey and the key is missing.
-func (e *KeyError) Is(target error) bool { return target == ErrNoKey && e.Missing }
-
-// Ran returns false: the handler did not run.
-func (e *KeyError) Ran() bool { return false }
-
-func missing(from string) error { return &KeyError{From: from, Reason: "is missing", Missing: true} }
-
-// invalidKey returns a *KeyError, or nil if there is no reason.
+// invalidKey returns an *idempotency.KeyError, or nil if there is no reason.
 func invalidKey(from, reason string) error {
 	if reason == "" {
 		return nil
 	}
-	return &KeyError{From: from, Reason: reason}
+	return &idempotency.KeyError{From: from, Reason: reason}
 }
 
 const (
@@ -63,7 +42,8 @@ const (
 // IdempotencyKey is the KeyFunc of the metadata "idempotency-key", which ClientKeys sends. It
 // takes the same values as the HTTP header of that name: raw text, or the quoted string of RFC
 // 8941. abc and "abc" are the same key. A key has 1 to 255 bytes of printable ASCII, and a raw one
-// no spaces and no quotes. An empty key, another character or a second value is a *KeyError.
+// no spaces and no quotes. An empty key, another character or a second value is an
+// *idempotency.KeyError.
 func IdempotencyKey(ctx context.Context, _ *grpc.UnaryServerInfo, _ any) (string, error) {
 	const from = "metadata " + keyName
 	value, err := oneValue(ctx, keyName, from)
@@ -100,7 +80,7 @@ func oneValue(ctx context.Context, name, from string) (string, error) {
 	case 1:
 		return values[0], nil
 	default:
-		return "", &KeyError{From: from, Reason: fmt.Sprintf("occurs %d times in the call", len(values))}
+		return "", &idempotency.KeyError{From: from, Reason: fmt.Sprintf("occurs %d times in the call", len(values))}
 	}
 }
 
@@ -121,7 +101,7 @@ func FromContext(key any) KeyFunc {
 		value, err := keys.Value(ctx, key)
 		switch {
 		case errors.Is(err, keys.ErrNoValue):
-			return "", fmt.Errorf("guardgrpc: %w for %T: %w", err, key, ErrNoKey)
+			return "", fmt.Errorf("guardgrpc: %w for %T: %w", err, key, idempotency.ErrNoKey)
 		case err != nil:
 			return "", fmt.Errorf("guardgrpc: FromContext(%T): %w", key, err)
 		}
@@ -144,7 +124,7 @@ func Join(first KeyFunc, more ...KeyFunc) KeyFunc {
 		for i, f := range all {
 			part, err := f(ctx, info, req)
 			if err == nil && part == "" {
-				err = fmt.Errorf("guardgrpc: part %d of the key is empty: %w", i+1, ErrNoKey)
+				err = fmt.Errorf("guardgrpc: part %d of the key is empty: %w", i+1, idempotency.ErrNoKey)
 			}
 			if err != nil {
 				return "", err

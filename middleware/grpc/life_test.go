@@ -23,6 +23,7 @@ import (
 	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/guard/driver"
 	guardgrpc "github.com/seed-1795987d/onerun/middleware/grpc"
+	"github.com/seed-1795987d/onerun/middleware/idempotency"
 )
 
 // A losing store loses a lease if a test says so, at the next renewal.
@@ -70,7 +71,7 @@ type lifeRow struct {
 	ttl     time.Duration
 
 	code    codes.Code
-	refusal guardgrpc.Result // for which the first call is refused
+	refusal idempotency.Result // for which the first call is refused
 	kept    bool
 	aborted bool
 	err     error      // of the Outcome
@@ -109,16 +110,16 @@ var lifeRows = map[string]lifeRow{
 	},
 
 	"too long, and the context's error": {
-		ends: true, end: ctxErr, opts: []guardgrpc.Option{guardgrpc.WithMaxHold(50 * time.Millisecond)},
+		ends: true, end: ctxErr, opts: []guardgrpc.Option{idempotency.WithMaxHold(50 * time.Millisecond)},
 		cause: context.DeadlineExceeded, code: codes.Unavailable, refusal: "given_up",
 	},
 	"too long, and a reply": {
-		ends: true, opts: []guardgrpc.Option{guardgrpc.WithMaxHold(50 * time.Millisecond)},
+		ends: true, opts: []guardgrpc.Option{idempotency.WithMaxHold(50 * time.Millisecond)},
 		cause: context.DeadlineExceeded, kept: true,
 	},
 
 	"too long, and an error": {
-		ends: true, end: failed, opts: []guardgrpc.Option{guardgrpc.WithMaxHold(50 * time.Millisecond)},
+		ends: true, end: failed, opts: []guardgrpc.Option{idempotency.WithMaxHold(50 * time.Millisecond)},
 		cause: context.DeadlineExceeded, code: codes.FailedPrecondition, retry: codes.FailedPrecondition,
 	},
 
@@ -126,11 +127,11 @@ var lifeRows = map[string]lifeRow{
 	"the client leaves, and an error": {disturb: leave, end: failed, code: codes.Canceled, kept: true, retry: codes.FailedPrecondition},
 	"the client cancels, and the context's error": {
 		disturb: leave, ends: true, end: ctxErr, cause: context.Canceled,
-		opts: []guardgrpc.Option{guardgrpc.WithClientCancel()}, code: codes.Canceled, seen: codes.Canceled,
+		opts: []guardgrpc.Option{idempotency.WithClientCancel()}, code: codes.Canceled, seen: codes.Canceled,
 	},
 	"the client cancels, and a reply": {
 		disturb: leave, ends: true, cause: context.Canceled,
-		opts: []guardgrpc.Option{guardgrpc.WithClientCancel()}, code: codes.Canceled,
+		opts: []guardgrpc.Option{idempotency.WithClientCancel()}, code: codes.Canceled,
 	},
 }
 
@@ -140,14 +141,14 @@ func TestLife_eachEndOfARun(t *testing.T) {
 	t.Parallel()
 	onEachStore(t, func(t *testing.T, store guard.Locker) {
 		for name, row := range lifeRows {
-			for mode, kept := range map[guardgrpc.Mode]guardgrpc.Keep{
-				guardgrpc.Replay: guardgrpc.KeepAnswer,
-				guardgrpc.Reject: guardgrpc.KeepTombstone, guardgrpc.Exclusive: guardgrpc.KeepNothing,
+			for mode, kept := range map[idempotency.Mode]idempotency.Keep{
+				idempotency.Replay: idempotency.KeepAnswer,
+				idempotency.Reject: idempotency.KeepTombstone, idempotency.Exclusive: idempotency.KeepNothing,
 			} {
 				t.Run(fmt.Sprintf("%s, mode %d", name, mode), func(t *testing.T) {
 					t.Parallel()
 					if !row.kept {
-						kept = guardgrpc.KeepNothing
+						kept = idempotency.KeepNothing
 					}
 					row.test(t, store, mode, kept)
 				})
@@ -156,7 +157,7 @@ func TestLife_eachEndOfARun(t *testing.T) {
 	})
 }
 
-func (row lifeRow) test(t *testing.T, store guard.Locker, mode guardgrpc.Mode, kept guardgrpc.Keep) {
+func (row lifeRow) test(t *testing.T, store guard.Locker, mode idempotency.Mode, kept idempotency.Keep) {
 	run := &lifeRun{store: &losing{Locker: store}, closed: make(chan error, 1)}
 	if row.ttl == 0 {
 		row.ttl = time.Minute
@@ -197,7 +198,7 @@ func (row lifeRow) test(t *testing.T, store guard.Locker, mode guardgrpc.Mode, k
 		}()
 		return next(ctx, req)
 	}
-	s := setup{guard: run.guard, opts: append(row.opts, guardgrpc.WithMode(mode)), front: []grpc.UnaryServerInterceptor{front}}.serve(t, h)
+	s := setup{guard: run.guard, opts: append(row.opts, idempotency.WithMode(mode)), front: []grpc.UnaryServerInterceptor{front}}.serve(t, h)
 	key := t.Name()
 	answers := s.start(ctx, key)
 	o := s.log.next(t)
@@ -210,35 +211,35 @@ func (row lifeRow) test(t *testing.T, store guard.Locker, mode guardgrpc.Mode, k
 	if row.cause != nil {
 		require.ErrorIs(t, receive(t, causes, "end of a context"), row.cause)
 	}
-	require.Equal(t, guardgrpc.ResultRan, o.Result)
+	require.Equal(t, idempotency.Ran, o.Result)
 	require.Equal(t, kept, o.Kept)
 	require.Equal(t, row.aborted, o.Aborted)
 	require.ErrorIs(t, o.Err, row.err)
 	if row.seen != codes.OK {
 		require.Equal(t, row.seen, o.Code)
 	}
-	if row.code == codes.OK && mode != guardgrpc.Exclusive && row.err == nil {
+	if row.code == codes.OK && mode != idempotency.Exclusive && row.err == nil {
 		require.Equal(t, "a by run 1", first.value)
 	}
 
 	run.store.lose.Store(false)
 	again := s.call(t.Context(), key, "a")
 	switch o = s.log.next(t); kept {
-	case guardgrpc.KeepAnswer:
-		require.Equal(t, guardgrpc.ResultReplayed, o.Result)
+	case idempotency.KeepAnswer:
+		require.Equal(t, idempotency.Replayed, o.Result)
 		require.Equal(t, row.retry, status.Code(again.err))
 		require.True(t, again.replayed())
-	case guardgrpc.KeepTombstone:
+	case idempotency.KeepTombstone:
 		require.Equal(t, codes.AlreadyExists, status.Code(again.err))
-		require.Equal(t, guardgrpc.ResultDone, guardgrpc.ResultOf(again.err))
-	case guardgrpc.KeepNothing:
+		require.Equal(t, idempotency.Done, guardgrpc.ResultOf(again.err))
+	case idempotency.KeepNothing:
 		require.Equal(t, row.retry, status.Code(again.err), "%v", again.err)
 		if len(run.closed) > 0 {
-			require.Equal(t, guardgrpc.ResultUnavailable, o.Result)
+			require.Equal(t, idempotency.Unavailable, o.Result)
 			require.ErrorIs(t, <-run.closed, context.Canceled)
 			return
 		}
-		require.Equal(t, guardgrpc.ResultRan, o.Result)
+		require.Equal(t, idempotency.Ran, o.Result)
 		require.EqualValues(t, 2, runs.Load())
 	}
 }
@@ -266,7 +267,7 @@ func TestLife_aHandlerOutlivesItsClient(t *testing.T) {
 		}
 		s := setup{
 			guard: newGuard(t, store), tcp: true, front: []grpc.UnaryServerInterceptor{front},
-			opts: []guardgrpc.Option{guardgrpc.WithWait(soon)},
+			opts: []guardgrpc.Option{idempotency.WithWait(soon)},
 		}.serve(t, h)
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
@@ -296,13 +297,13 @@ func TestLife_whileTheFirstRuns(t *testing.T) {
 		h, runs := counted(func(context.Context) { begun <- struct{}{}; pass(t, gate) })
 		g := newGuard(t, store)
 		s := setup{guard: g}.serve(t, h)
-		patient := setup{guard: g, opts: []guardgrpc.Option{guardgrpc.WithWait(soon), guardgrpc.WithMaxWaiters(1, 1)}}.serve(t, h)
+		patient := setup{guard: g, opts: []guardgrpc.Option{idempotency.WithWait(soon), idempotency.WithMaxWaiters(1, 1)}}.serve(t, h)
 		first := s.start(t.Context(), "k")
 		receive(t, begun, "a run")
 
 		a := s.call(t.Context(), "k", "a")
 		require.Equal(t, codes.Aborted, status.Code(a.err))
-		require.Equal(t, guardgrpc.ResultInFlight, guardgrpc.ResultOf(a.err))
+		require.Equal(t, idempotency.InFlight, guardgrpc.ResultOf(a.err))
 		require.Equal(t, []string{"1000"}, a.trailer["grpc-retry-pushback-ms"])
 		require.Equal(t, time.Second, retryInfo(t, a.err).GetRetryDelay().AsDuration())
 		require.Equal(t, codes.Aborted, s.log.next(t).Code)
@@ -312,7 +313,7 @@ func TestLife_whileTheFirstRuns(t *testing.T) {
 			go func() { waiting <- patient.call(t.Context(), "k", "a") }()
 		}
 		for range 3 { // one waits, and the others must not
-			require.Equal(t, guardgrpc.ResultInFlight, guardgrpc.ResultOf(receive(t, waiting, "refusal").err))
+			require.Equal(t, idempotency.InFlight, guardgrpc.ResultOf(receive(t, waiting, "refusal").err))
 		}
 		close(gate)
 		requireRan(t, receive(t, first, "reply"), "a by run 1")
@@ -328,7 +329,7 @@ func TestLife_aScopeLeavesPlacesToOthers(t *testing.T) {
 		g, err := guard.New(memory.New(), guard.WithNamespace("test"))
 		require.NoError(t, err)
 		once, err := guardgrpc.New(g, guardgrpc.IdempotencyKey, guardgrpc.WithScope(guardgrpc.FromMetadata("tenant")),
-			guardgrpc.WithWait(time.Minute), guardgrpc.WithMaxWaiters(8, 2))
+			idempotency.WithWait(time.Minute), idempotency.WithMaxWaiters(8, 2))
 		require.NoError(t, err)
 		end, refused := make(chan struct{}), new(atomic.Int64)
 		var calls sync.WaitGroup
@@ -363,7 +364,7 @@ func TestLife_aScopeLeavesPlacesToOthers(t *testing.T) {
 func TestLife_anUnguardedCallIsPassedOn(t *testing.T) {
 	t.Parallel()
 	out := func(context.Context, *grpc.UnaryServerInfo, any) (string, error) {
-		return "", fmt.Errorf("internal: %w", guardgrpc.ErrUnguarded)
+		return "", fmt.Errorf("internal: %w", idempotency.ErrUnguarded)
 	}
 	for name, set := range map[string]setup{
 		"by the key":   {key: out, opts: []guardgrpc.Option{guardgrpc.WithMethods(claim)}},
@@ -374,7 +375,7 @@ func TestLife_anUnguardedCallIsPassedOn(t *testing.T) {
 		s := set.serve(t, h)
 		for range 2 {
 			require.NoError(t, s.call(t.Context(), "k", "a").err, name)
-			require.Equal(t, guardgrpc.ResultUntouched, s.log.next(t).Result)
+			require.Equal(t, idempotency.Untouched, s.log.next(t).Result)
 		}
 		require.EqualValues(t, 2, runs.Load())
 	}
@@ -384,13 +385,13 @@ func TestLife_anUnguardedCallIsPassedOn(t *testing.T) {
 func TestLife_aScopeLeavesRoomInTheStore(t *testing.T) {
 	t.Parallel()
 	h, runs := counted(nil)
-	s := setup{opts: []guardgrpc.Option{guardgrpc.WithMaxScopeRecords(2)}}.serve(t, h)
+	s := setup{opts: []guardgrpc.Option{idempotency.WithMaxScopeRecords(2)}}.serve(t, h)
 	for key := range 2 {
 		require.NoError(t, s.call(t.Context(), fmt.Sprint(key), "a").err)
 	}
 	a := s.call(t.Context(), "third", "a")
 	require.Equal(t, codes.ResourceExhausted, status.Code(a.err))
-	require.Equal(t, guardgrpc.ResultTooManyKeys, guardgrpc.ResultOf(a.err))
+	require.Equal(t, idempotency.TooManyKeys, guardgrpc.ResultOf(a.err))
 	require.Positive(t, retryInfo(t, a.err).GetRetryDelay().AsDuration())
 	require.True(t, s.call(t.Context(), "0", "a").replayed())
 	require.EqualValues(t, 2, runs.Load())
@@ -413,7 +414,7 @@ func TestLife_aWaiterLeaves(t *testing.T) {
 	begun, gate, waits := make(chan struct{}, 1), make(chan struct{}), make(chan struct{}, 1)
 	h, runs := counted(func(context.Context) { begun <- struct{}{}; pass(t, gate) })
 	hook := guard.Hook{Wait: func(context.Context, guard.Event) { waits <- struct{}{} }}
-	s := setup{guard: newGuard(t, nil, guard.WithHook(hook)), opts: []guardgrpc.Option{guardgrpc.WithWait(soon)}}.serve(t, h)
+	s := setup{guard: newGuard(t, nil, guard.WithHook(hook)), opts: []guardgrpc.Option{idempotency.WithWait(soon)}}.serve(t, h)
 	first := s.start(t.Context(), "k")
 	receive(t, begun, "a run")
 	ctx, cancel := context.WithCancel(t.Context())
@@ -423,7 +424,7 @@ func TestLife_aWaiterLeaves(t *testing.T) {
 	cancel()
 	require.Equal(t, codes.Canceled, status.Code(receive(t, second, "end of a call").err))
 	o := s.log.next(t)
-	require.Equal(t, guardgrpc.ResultCanceled, o.Result)
+	require.Equal(t, idempotency.Canceled, o.Result)
 	require.Equal(t, codes.Canceled, o.Code)
 	close(gate)
 	requireRan(t, receive(t, first, "reply"), "a by run 1")

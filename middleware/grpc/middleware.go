@@ -8,8 +8,8 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/middleware/idempotency"
 	"github.com/seed-1795987d/onerun/middleware/internal/idempotent"
-	"github.com/seed-1795987d/onerun/middleware/internal/refused"
 )
 
 // middleware is what New makes.
@@ -35,12 +35,12 @@ type middleware struct {
 // concurrent use. Streaming calls do not reach it.
 func New(g *guard.Guard, key KeyFunc, opts ...Option) (grpc.UnaryServerInterceptor, error) {
 	s := settings{
-		Settings: idempotent.Defaults(idempotent.GRPC, unreadable),
+		Settings: idempotent.Defaults(idempotent.GRPC),
 		key:      key,
 		policy:   KeepFinal,
 		marker:   defaultReplayed,
 	}
-	refused.Apply(&s.List, &s, opts)
+	idempotent.Apply[option](&s.Settings, &s, opts)
 	s.Check(g, s.key != nil, s.scope != nil)
 	m := &middleware{settings: s}
 	var err error
@@ -61,8 +61,8 @@ func (m *middleware) requires() bool { return len(m.methods) > 0 && !m.Optional 
 func (m *middleware) intercept(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 	q := &exchange{m: m, ctx: ctx, req: req, info: info, next: next, start: time.Now()}
 	q.call.Core, q.call.Transport = m.core, q
-	q.call.Result = idempotent.Refused // if a function of the user's panics before it is known
-	q.call.Aborted = true              // until it has returned
+	q.call.Result = idempotency.Refused // if a function of the user's panics before it is known
+	q.call.Aborted = true               // until it has returned
 	defer q.report()
 	q.serve()
 	q.call.Aborted = false

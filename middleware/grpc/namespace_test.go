@@ -15,12 +15,13 @@ import (
 	"github.com/seed-1795987d/onerun/internal/testkit/adaptertest"
 	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 	guardgrpc "github.com/seed-1795987d/onerun/middleware/grpc"
+	"github.com/seed-1795987d/onerun/middleware/idempotency"
 )
 
 // call sends the request of a client through an interceptor, and returns the reply. It reports
 // errors of New and of the call.
 func call(g *guard.Guard, reply string, opts ...guardgrpc.Option) (string, error) {
-	intercept, err := guardgrpc.New(g, guardgrpc.IdempotencyKey, append(opts, guardgrpc.WithGlobalKeys())...)
+	intercept, err := guardgrpc.New(g, guardgrpc.IdempotencyKey, append(opts, idempotency.WithGlobalKeys())...)
 	if err != nil {
 		return "", err
 	}
@@ -48,13 +49,13 @@ func TestNew_optionsOfGuard(t *testing.T) {
 	replaced := []string{"WithWait", "WithOnce", "WithOwner", "WithOwnerFrom"}
 	alone := slices.Concat(replaced, []string{"WithShared", "WithLimit"})
 	for name, of := range map[string]struct {
-		mode    guardgrpc.Mode
+		mode    idempotency.Mode
 		refused []string
-	}{"Replay": {guardgrpc.Replay, alone}, "Reject": {guardgrpc.Reject, alone}, "Exclusive": {guardgrpc.Exclusive, replaced}} {
+	}{"Replay": {idempotency.Replay, alone}, "Reject": {idempotency.Reject, alone}, "Exclusive": {idempotency.Exclusive, replaced}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			adaptertest.Adapter{Start: func(_ *testing.T, g *guard.Guard, lease ...guard.Option) error {
-				_, err := call(g, "done", guardgrpc.WithMode(of.mode), guardgrpc.WithLease(lease...))
+				_, err := call(g, "done", idempotency.WithMode(of.mode), idempotency.WithLease(lease...))
 				return err
 			}, Refused: of.refused, ByGuard: of.refused}.Test(t)
 		})

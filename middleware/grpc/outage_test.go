@@ -23,6 +23,7 @@ import (
 	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/guard/guardtest"
 	guardgrpc "github.com/seed-1795987d/onerun/middleware/grpc"
+	"github.com/seed-1795987d/onerun/middleware/idempotency"
 )
 
 // outageTTL is that of the leases in virtual time.
@@ -55,7 +56,7 @@ func inOutageWith(t *testing.T, key guardgrpc.KeyFunc, f func(t *testing.T, s *o
 		g, err := guard.New(s, guard.WithTTL(outageTTL), guard.WithNamespace("test"))
 		require.NoError(t, err)
 		defer func() { require.NoError(t, g.Close(context.Background())) }()
-		s.once, err = guardgrpc.New(g, key, append(opts, guardgrpc.WithGlobalKeys())...)
+		s.once, err = guardgrpc.New(g, key, append(opts, idempotency.WithGlobalKeys())...)
 		require.NoError(t, err)
 		f(t, s)
 	})
@@ -160,13 +161,13 @@ func TestFailOpen_withAnyDeadline(t *testing.T) {
 						c := s.call(ctx, fmt.Sprint("k", run))
 						cancel()
 						require.NoError(t, c.err)
-						require.Equal(t, guardgrpc.ResultDegraded, c.outcome.Result)
+						require.Equal(t, idempotency.Degraded, c.outcome.Result)
 						require.ErrorIs(t, c.outcome.Err, guard.ErrStore)
 						require.True(t, guard.Ran(c.outcome.Err))
 					}
 					require.EqualValues(t, 10, s.runs.Load())
 					require.Less(t, s.asked(), 10)
-				}, guardgrpc.WithFailOpen())
+				}, idempotency.WithFailOpen())
 			})
 		}
 	}
@@ -185,10 +186,10 @@ func TestFailOpen_aStoreThatRefusesIsNotAway(t *testing.T) {
 					c := s.call(t.Context(), "k")
 					require.Equal(t, codes.Unavailable, status.Code(c.err))
 					require.False(t, guard.Ran(c.err))
-					require.Equal(t, guardgrpc.ResultUnavailable, c.outcome.Result)
+					require.Equal(t, idempotency.Unavailable, c.outcome.Result)
 				}
 				require.Zero(t, s.runs.Load())
-			}, guardgrpc.WithFailOpen())
+			}, idempotency.WithFailOpen())
 		})
 	}
 }
@@ -198,7 +199,7 @@ func TestFailOpen_aStoreThatRefusesIsNotAway(t *testing.T) {
 func TestFailOpen_keepsOthersAwayWhileItRuns(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"its reply is dropped", "it gets the request late"} {
-		for mode, opt := range map[string]guardgrpc.Option{"fail open": guardgrpc.WithFailOpen(), "shadow": guardgrpc.WithShadow()} {
+		for mode, opt := range map[string]guardgrpc.Option{"fail open": idempotency.WithFailOpen(), "shadow": idempotency.WithShadow()} {
 			t.Run(name+", "+mode, func(t *testing.T) {
 				inOutage(t, func(t *testing.T, s *outageStand) {
 					s.OnAcquire = func(ctx context.Context, n int, c driver.Claim) (driver.Answer, error) {
@@ -216,10 +217,10 @@ func TestFailOpen_keepsOthersAwayWhileItRuns(t *testing.T) {
 					var first sync.WaitGroup
 					first.Go(func() { s.call(t.Context(), "k") })
 					time.Sleep(5 * time.Second) // the store is asked again
-					require.Equal(t, guardgrpc.ResultInFlight, s.call(t.Context(), "k").outcome.Result)
+					require.Equal(t, idempotency.InFlight, s.call(t.Context(), "k").outcome.Result)
 					first.Wait()
 					time.Sleep(5 * time.Second)
-					require.Equal(t, guardgrpc.ResultRan, s.call(t.Context(), "k").outcome.Result, "the claim was released")
+					require.Equal(t, idempotency.Ran, s.call(t.Context(), "k").outcome.Result, "the claim was released")
 				}, opt)
 			})
 		}
@@ -264,8 +265,8 @@ func TestAnswerAfterRecord_eachEndOfARun(t *testing.T) {
 	for outage, o := range endOutages {
 		for exit, e := range endExits {
 			for mode, opts := range map[string][]guardgrpc.Option{
-				"at once": nil, "after the record": {guardgrpc.WithAnswerAfterRecord()},
-				"after the tombstone": {guardgrpc.WithAnswerAfterRecord(), guardgrpc.WithMode(guardgrpc.Reject)},
+				"at once": nil, "after the record": {idempotency.WithAnswerAfterRecord()},
+				"after the tombstone": {idempotency.WithAnswerAfterRecord(), idempotency.WithMode(idempotency.Reject)},
 			} {
 				t.Run(fmt.Sprint(exit, ", ", outage, ", ", mode), func(t *testing.T) {
 					inOutage(t, func(t *testing.T, s *outageStand) {
@@ -281,7 +282,7 @@ func TestAnswerAfterRecord_eachEndOfARun(t *testing.T) {
 							return e.end(run)
 						}
 						first := s.call(t.Context(), "k")
-						require.Equal(t, guardgrpc.ResultRan, first.outcome.Result)
+						require.Equal(t, idempotency.Ran, first.outcome.Result)
 						unrecorded, held := e.kept && o.err != nil, mode != "at once"
 						// It may say no more than that the context has ended.
 						lateError := outage == "lost" && e.code == codes.NotFound
@@ -304,7 +305,7 @@ func TestAnswerAfterRecord_eachEndOfARun(t *testing.T) {
 						if unrecorded {
 							require.ErrorIs(t, first.outcome.Err, o.err)
 							require.True(t, guard.Ran(first.outcome.Err))
-							require.Equal(t, guardgrpc.KeepNothing, first.outcome.Kept)
+							require.Equal(t, idempotency.KeepNothing, first.outcome.Kept)
 						}
 
 						time.Sleep(o.lasts)
@@ -314,7 +315,7 @@ func TestAnswerAfterRecord_eachEndOfARun(t *testing.T) {
 							require.EqualValues(t, 1, s.runs.Load())
 							return
 						}
-						require.Equal(t, guardgrpc.ResultRan, again.outcome.Result)
+						require.Equal(t, idempotency.Ran, again.outcome.Result)
 						require.EqualValues(t, 2, s.runs.Load())
 					}, opts...)
 				})
@@ -361,7 +362,7 @@ func TestAnswerAfterRecord_metadata(t *testing.T) {
 		})
 		require.NoError(t, err)
 		require.Equal(t, metadata.Pairs("x-c", "3"), stream.trailer)
-	}, guardgrpc.WithAnswerAfterRecord())
+	}, idempotency.WithAnswerAfterRecord())
 }
 
 type streamKey struct{}

@@ -6,56 +6,13 @@ import (
 
 	"google.golang.org/grpc/codes"
 
+	"github.com/seed-1795987d/onerun/middleware/idempotency"
 	"github.com/seed-1795987d/onerun/middleware/internal/idempotent"
-)
-
-// A Result is the final result of a call. The results are few and fixed, so they can be a label of
-// a metric. They are those of guardhttp.
-type Result string
-
-// The results. In shadow mode, a Result is what would have happened without it.
-const (
-	// ResultUntouched means that the call was passed on: its method is not guarded, it has no
-	// key and needs none, or the KeyFunc returned ErrUnguarded.
-	ResultUntouched Result = "untouched"
-	// ResultRan means that the handler ran under a lease.
-	ResultRan Result = "ran"
-	// ResultReplayed means that the client got the first reply again.
-	ResultReplayed Result = "replayed"
-	// ResultInFlight means ABORTED: the first call still runs.
-	ResultInFlight Result = "in_flight"
-	// ResultDone means ALREADY_EXISTS: there was a first call (Reject).
-	ResultDone Result = "done"
-	// ResultNotReplayable means ALREADY_EXISTS: the reply of the first call was not kept, or
-	// cannot be read.
-	ResultNotReplayable Result = "not_replayable"
-	// ResultMismatch means INVALID_ARGUMENT: the first call with the key was a different one.
-	ResultMismatch Result = "mismatch"
-	// ResultKeyMissing means INVALID_ARGUMENT: the call has no key.
-	ResultKeyMissing Result = "key_missing"
-	// ResultKeyInvalid means INVALID_ARGUMENT: the key cannot be used.
-	ResultKeyInvalid Result = "key_invalid"
-	// ResultBodyInvalid means INVALID_ARGUMENT: WithFingerprint refused the request.
-	ResultBodyInvalid Result = "body_invalid"
-	// ResultRefused means INTERNAL: the scope or the key could not be determined. It is also the
-	// result if the function that determines them, or the fingerprint, panicked.
-	ResultRefused Result = "refused"
-	// ResultUnavailable means UNAVAILABLE: the store could not be asked.
-	ResultUnavailable Result = "unavailable"
-	// ResultDegraded means that the handler ran without a lease, because the store could not be
-	// asked (WithFailOpen).
-	ResultDegraded Result = "degraded"
-	// ResultCanceled means that the client left, or that its time was up, before the handler
-	// began.
-	ResultCanceled Result = "canceled"
-	// ResultTooManyKeys means RESOURCE_EXHAUSTED: the scope has as many records as
-	// WithMaxScopeRecords allows.
-	ResultTooManyKeys Result = "too_many_keys"
 )
 
 // An Outcome is a Result with its details. It contains no key.
 type Outcome struct {
-	Result Result
+	Result idempotency.Result
 	// Name is the kind of work: that of guard.WithName, or the Guard's, or "grpc".
 	Name string
 	// Method is the full name of the method: "/package.Service/Method".
@@ -65,7 +22,7 @@ type Outcome struct {
 	// Code is that of the call's end, or UNKNOWN if the handler did not return.
 	Code codes.Code
 	// Kept is what the run has left in the store.
-	Kept Keep
+	Kept idempotency.Keep
 	// Origin is the Observer.Origin of the first run, in a replay, a mismatch, and any other call
 	// that has found its record.
 	Origin string
@@ -76,7 +33,8 @@ type Outcome struct {
 	// Duration is how long the call took.
 	Duration time.Duration
 	// Err is the reason, if there is more to say. It is guard.ErrLost for a run whose lease was
-	// lost, guard.ErrStore, a *RecordError, a *KeyError, or the error of a function of yours.
+	// lost, guard.ErrStore, an *idempotency.RecordError or
+	// KeyError, or the error of a function of yours.
 	// guard.Ran says of it whether the handler ran. It may contain what a client must not see.
 	Err error
 }
@@ -112,8 +70,8 @@ func Track(ctx context.Context) (context.Context, func() Outcome) {
 func (q *exchange) report() {
 	c := &q.call
 	o := Outcome{
-		Result: Result(c.Result), Name: q.m.core.Name, Method: q.info.FullMethod, Shadow: q.m.Shadow, Code: statusOf(q.err).Code(),
-		Kept: Keep(c.Kept), Origin: c.Origin, Fence: c.Fence, Aborted: c.Aborted, Duration: time.Since(q.start), Err: c.Err,
+		Result: c.Result, Name: q.m.core.Name, Method: q.info.FullMethod, Shadow: q.m.Shadow, Code: statusOf(q.err).Code(),
+		Kept: c.Kept, Origin: c.Origin, Fence: c.Fence, Aborted: c.Aborted, Duration: time.Since(q.start), Err: c.Err,
 	}
 	if c.Aborted {
 		o.Code = codes.Unknown
@@ -122,7 +80,7 @@ func (q *exchange) report() {
 		tracked.Set(o)
 	}
 	var refused error // if it is the server's mistake
-	if c.Result == idempotent.Refused {
+	if c.Result == idempotency.Refused {
 		refused = c.Err
 	}
 	c.Report(q.ctx, q.start, o.Duration, refused)

@@ -11,12 +11,13 @@ import (
 
 	"github.com/seed-1795987d/onerun/internal/testkit/pagekeys"
 	guardgrpc "github.com/seed-1795987d/onerun/middleware/grpc"
+	"github.com/seed-1795987d/onerun/middleware/idempotency"
 )
 
 func TestKeys_areThoseOfThePage(t *testing.T) {
 	t.Parallel()
 	store := pagekeys.NewStore()
-	once, err := guardgrpc.New(store.NewGuard(t), guardgrpc.IdempotencyKey, guardgrpc.WithGlobalKeys())
+	once, err := guardgrpc.New(store.NewGuard(t), guardgrpc.IdempotencyKey, idempotency.WithGlobalKeys())
 	require.NoError(t, err)
 	ctx := metadata.NewIncomingContext(t.Context(), metadata.Pairs("idempotency-key", "k1"))
 	run := func(context.Context, any) (any, error) { return wrapperspb.String("done"), nil }

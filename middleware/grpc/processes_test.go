@@ -23,6 +23,7 @@ import (
 	"github.com/seed-1795987d/onerun/internal/testkit/processtest"
 	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 	guardgrpc "github.com/seed-1795987d/onerun/middleware/grpc"
+	"github.com/seed-1795987d/onerun/middleware/idempotency"
 )
 
 // The test binary is its own server process when this is set to the address of a Redis server.
@@ -36,7 +37,7 @@ func work(addr string) error {
 	if err != nil {
 		return err
 	}
-	once, err := guardgrpc.New(g, guardgrpc.IdempotencyKey, guardgrpc.WithGlobalKeys(), guardgrpc.WithWait(soon))
+	once, err := guardgrpc.New(g, guardgrpc.IdempotencyKey, idempotency.WithGlobalKeys(), idempotency.WithWait(soon))
 	if err != nil {
 		return err
 	}
@@ -76,7 +77,7 @@ func TestProcesses_oneDies(t *testing.T) {
 		return reply.GetValue(), header, err
 	}
 
-	chosen := guardgrpc.WithKey(t.Context(), "k")
+	chosen := idempotency.WithKey(t.Context(), "k")
 	first, _, err := call(chosen, "quick")
 	require.NoError(t, err)
 	require.Contains(t, first, "run 1")

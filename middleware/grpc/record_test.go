@@ -23,6 +23,7 @@ import (
 	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 	guardgrpc "github.com/seed-1795987d/onerun/middleware/grpc"
+	"github.com/seed-1795987d/onerun/middleware/idempotency"
 )
 
 // unknown returns a message of a type that no program has linked in.
@@ -42,13 +43,13 @@ func TestRecord_ofAnUnknownType(t *testing.T) {
 	message := unknown(t)
 	s := setup{}.serve(t, func(context.Context, *wrapperspb.StringValue) (any, error) { return message, nil })
 	requireRan(t, s.call(t.Context(), "k", "a"), "")
-	require.Equal(t, guardgrpc.KeepAnswer, s.log.next(t).Kept)
+	require.Equal(t, idempotency.KeepAnswer, s.log.next(t).Kept)
 	a := s.call(t.Context(), "k", "a")
 	require.Equal(t, codes.AlreadyExists, status.Code(a.err))
-	require.Equal(t, guardgrpc.ResultNotReplayable, guardgrpc.ResultOf(a.err))
+	require.Equal(t, idempotency.NotReplayable, guardgrpc.ResultOf(a.err))
 	o := s.log.next(t)
-	require.Equal(t, guardgrpc.ResultNotReplayable, o.Result)
-	require.ErrorAs(t, o.Err, new(*guardgrpc.RecordError))
+	require.Equal(t, idempotency.NotReplayable, o.Result)
+	require.ErrorAs(t, o.Err, new(*idempotency.RecordError))
 	require.ErrorContains(t, o.Err, "this program does not have the type of its message, type.googleapis.com/unknown.Reply")
 }
 
@@ -57,8 +58,8 @@ func TestRecord_ofNoMessage(t *testing.T) {
 	t.Parallel()
 	s := setup{}.serve(t, func(context.Context, *wrapperspb.StringValue) (any, error) { return "text", nil })
 	require.Equal(t, codes.Internal, status.Code(s.call(t.Context(), "k", "a").err), "gRPC cannot send it")
-	require.Equal(t, guardgrpc.KeepTombstone, s.log.next(t).Kept)
-	require.Equal(t, guardgrpc.ResultNotReplayable, guardgrpc.ResultOf(s.call(t.Context(), "k", "a").err))
+	require.Equal(t, idempotency.KeepTombstone, s.log.next(t).Kept)
+	require.Equal(t, idempotency.NotReplayable, guardgrpc.ResultOf(s.call(t.Context(), "k", "a").err))
 }
 
 // A corrupt record does not run the handler again.
@@ -78,8 +79,8 @@ func TestRecord_corrupt(t *testing.T) {
 		changed := []byte(stored)
 		changed[at] ^= 1
 		require.NoError(t, rdb.Set(t.Context(), names[0], changed, time.Minute).Err())
-		require.Equal(t, guardgrpc.ResultNotReplayable, guardgrpc.ResultOf(s.call(t.Context(), "k", "a").err), at)
-		require.ErrorAs(t, s.log.next(t).Err, new(*guardgrpc.RecordError))
+		require.Equal(t, idempotency.NotReplayable, guardgrpc.ResultOf(s.call(t.Context(), "k", "a").err), at)
+		require.ErrorAs(t, s.log.next(t).Err, new(*idempotency.RecordError))
 	}
 	require.EqualValues(t, 1, runs.Load())
 }
@@ -89,42 +90,42 @@ func TestRecord_encrypted(t *testing.T) {
 	t.Parallel()
 	rdb := redistest.Start(t).Client(t)
 	g := newGuard(t, single.New(rdb))
-	old := guardgrpc.EncryptionKey{ID: "old", Secret: make([]byte, 16)}
-	fresh := guardgrpc.EncryptionKey{ID: "fresh", Secret: []byte("0123456789abcdef")}
+	old := idempotency.EncryptionKey{ID: "old", Secret: make([]byte, 16)}
+	fresh := idempotency.EncryptionKey{ID: "fresh", Secret: []byte("0123456789abcdef")}
 	h, _ := counted(nil)
-	s := setup{guard: g, opts: []guardgrpc.Option{guardgrpc.WithEncryption(old)}}.serve(t, h)
+	s := setup{guard: g, opts: []guardgrpc.Option{idempotency.WithEncryption(old)}}.serve(t, h)
 	requireRan(t, s.call(t.Context(), "k", "plaintext"), "plaintext by run 1")
 	for _, name := range rdb.Keys(t.Context(), "*grpc:*").Val() {
 		require.NotContains(t, rdb.Get(t.Context(), name).Val(), "plaintext")
 	}
-	rotated := setup{guard: g, opts: []guardgrpc.Option{guardgrpc.WithEncryption(fresh, old)}}.serve(t, h)
+	rotated := setup{guard: g, opts: []guardgrpc.Option{idempotency.WithEncryption(fresh, old)}}.serve(t, h)
 	requireReplay(t, rotated.call(t.Context(), "k", "plaintext"), "plaintext by run 1")
-	unknown := setup{guard: g, opts: []guardgrpc.Option{guardgrpc.WithEncryption(fresh)}}.serve(t, h)
-	require.Equal(t, guardgrpc.ResultNotReplayable, guardgrpc.ResultOf(unknown.call(t.Context(), "k", "plaintext").err))
+	unknown := setup{guard: g, opts: []guardgrpc.Option{idempotency.WithEncryption(fresh)}}.serve(t, h)
+	require.Equal(t, idempotency.NotReplayable, guardgrpc.ResultOf(unknown.call(t.Context(), "k", "plaintext").err))
 }
 
 // In shadow mode, every call runs, and the outcomes say what would have happened.
 func TestShadow_changesNothing(t *testing.T) {
 	t.Parallel()
 	h, runs := counted(nil)
-	s := setup{opts: []guardgrpc.Option{guardgrpc.WithShadow(), guardgrpc.WithMethods(claim)}}.serve(t, h)
+	s := setup{opts: []guardgrpc.Option{idempotency.WithShadow(), guardgrpc.WithMethods(claim)}}.serve(t, h)
 	for run, want := range []struct {
 		key, value string
-		result     guardgrpc.Result
+		result     idempotency.Result
 	}{
-		{"k", "a", guardgrpc.ResultRan}, {"k", "a", guardgrpc.ResultReplayed}, {"k", "b", guardgrpc.ResultMismatch}, {"", "a", guardgrpc.ResultKeyMissing},
+		{"k", "a", idempotency.Ran}, {"k", "a", idempotency.Replayed}, {"k", "b", idempotency.Mismatch}, {"", "a", idempotency.KeyMissing},
 	} {
 		requireRan(t, s.call(t.Context(), want.key, want.value), text(want.value, int64(run+1)).GetValue())
 		o := s.log.next(t)
 		require.Equal(t, want.result, o.Result)
 		require.True(t, o.Shadow)
-		require.Equal(t, run == 0, o.Kept == guardgrpc.KeepAnswer)
+		require.Equal(t, run == 0, o.Kept == idempotency.KeepAnswer)
 	}
 	require.EqualValues(t, 4, runs.Load())
 
-	down := setup{guard: newGuard(t, away()), opts: []guardgrpc.Option{guardgrpc.WithShadow()}}.serve(t, h)
+	down := setup{guard: newGuard(t, away()), opts: []guardgrpc.Option{idempotency.WithShadow()}}.serve(t, h)
 	requireRan(t, down.call(t.Context(), "k", "a"), "a by run 5")
-	require.Equal(t, guardgrpc.ResultUnavailable, down.log.next(t).Result)
+	require.Equal(t, idempotency.Unavailable, down.log.next(t).Result)
 }
 
 // With WithFailOpen, calls run without a lease if the store is away.
@@ -135,11 +136,11 @@ func TestFailOpen_runsWithoutALease(t *testing.T) {
 			panic("the key is missing, or there is a lease")
 		}
 	})
-	s := setup{guard: newGuard(t, away()), opts: []guardgrpc.Option{guardgrpc.WithFailOpen()}}.serve(t, h)
+	s := setup{guard: newGuard(t, away()), opts: []guardgrpc.Option{idempotency.WithFailOpen()}}.serve(t, h)
 	for run := range int64(3) {
 		requireRan(t, s.call(t.Context(), "k", "a"), text("a", run+1).GetValue())
 		o := s.log.next(t)
-		require.Equal(t, guardgrpc.ResultDegraded, o.Result)
+		require.Equal(t, idempotency.Degraded, o.Result)
 		require.ErrorIs(t, o.Err, guard.ErrStore)
 	}
 	require.EqualValues(t, 3, runs.Load())
@@ -164,12 +165,12 @@ func TestObserver_isNotifiedOnce(t *testing.T) {
 		return next(ctx, req)
 	}
 	s := setup{guard: newGuard(t, memory.New(), guard.WithHook(hook)), noScope: true, front: []grpc.UnaryServerInterceptor{front},
-		opts: []guardgrpc.Option{guardgrpc.WithScope(noScope), guardgrpc.WithLease(guard.WithName("claims")),
+		opts: []guardgrpc.Option{guardgrpc.WithScope(noScope), idempotency.WithLease(guard.WithName("claims")),
 			guardgrpc.WithObserver(guardgrpc.Observer{End: func(context.Context, guardgrpc.Outcome) { panic("of an observer") }})}}.serve(t, h)
 	for _, c := range []struct {
 		tenant string
-		result guardgrpc.Result
-	}{{"t", guardgrpc.ResultRan}, {"t", guardgrpc.ResultReplayed}, {"none", guardgrpc.ResultRefused}} {
+		result idempotency.Result
+	}{{"t", idempotency.Ran}, {"t", idempotency.Replayed}, {"none", idempotency.Refused}} {
 		s.invoke(metadata.AppendToOutgoingContext(t.Context(), "tenant", c.tenant, "idempotency-key", "k"), claim, "a")
 		o, r, own := s.log.next(t), receive(t, reported, "report"), receive(t, tracked, "outcome")
 		require.Equal(t, c.result, o.Result)
@@ -178,7 +179,7 @@ func TestObserver_isNotifiedOnce(t *testing.T) {
 		require.Equal(t, string(c.result), r.Result)
 		require.Equal(t, "claims", r.Name)
 		require.Equal(t, o.Fence, r.Fence)
-		require.Equal(t, c.result == guardgrpc.ResultRefused, errors.Is(r.Refused, broken))
+		require.Equal(t, c.result == idempotency.Refused, errors.Is(r.Refused, broken))
 	}
 	require.Empty(t, reported)
 }

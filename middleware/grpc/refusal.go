@@ -14,19 +14,12 @@ import (
 	"google.golang.org/protobuf/protoadapt"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/seed-1795987d/onerun/middleware/idempotency"
 	"github.com/seed-1795987d/onerun/middleware/internal/idempotent"
 )
 
 // errorDomain is the domain of the ErrorInfo of refusals.
 const errorDomain = "onerun"
-
-// givenUp is the result in a refusal if the handler's context has ended, and the handler has
-// returned no more than that.
-const givenUp = Result(idempotent.GivenUp)
-
-// unrecorded is the result in a refusal instead of a reply whose record may not be in the store
-// (WithAnswerAfterRecord).
-const unrecorded = Result(idempotent.NotRecorded)
 
 // A refusal is what the interceptor says itself: nothing that the client has sent, and nothing
 // about the store.
@@ -35,38 +28,38 @@ type refusal struct {
 	message string
 }
 
-var refusals = map[Result]refusal{
-	ResultKeyMissing: {codes.InvalidArgument,
+var refusals = map[idempotency.Result]refusal{
+	idempotency.KeyMissing: {codes.InvalidArgument,
 		"the call needs a key that says which calls are the same one: send one, and the same one in a retry"},
-	ResultKeyInvalid: {codes.InvalidArgument, "the key that says which calls are the same one cannot be used"},
-	ResultMismatch: {codes.InvalidArgument,
+	idempotency.KeyInvalid: {codes.InvalidArgument, "the key that says which calls are the same one cannot be used"},
+	idempotency.Mismatch: {codes.InvalidArgument,
 		"the key was used for a call that was not the same as this one: send a new key with a new call"},
-	ResultInFlight:      {codes.Aborted, "the first call with the key has not ended yet: try again later, with the same key"},
-	ResultDone:          {codes.AlreadyExists, "a call with the key was processed, and is not processed again"},
-	ResultNotReplayable: {codes.AlreadyExists, "a call with the key was processed, and its reply was not kept or cannot be read"},
-	ResultBodyInvalid:   {codes.InvalidArgument, "the request is not what it should be"},
-	ResultRefused:       {codes.Internal, "the server could not find out whose call this is, or which: it was not processed"},
-	ResultUnavailable: {codes.Unavailable,
+	idempotency.InFlight:      {codes.Aborted, "the first call with the key has not ended yet: try again later, with the same key"},
+	idempotency.Done:          {codes.AlreadyExists, "a call with the key was processed, and is not processed again"},
+	idempotency.NotReplayable: {codes.AlreadyExists, "a call with the key was processed, and its reply was not kept or cannot be read"},
+	idempotency.BodyInvalid:   {codes.InvalidArgument, "the request is not what it should be"},
+	idempotency.Refused:       {codes.Internal, "the server could not find out whose call this is, or which: it was not processed"},
+	idempotency.Unavailable: {codes.Unavailable,
 		"the server cannot tell whether the call was processed before: it was not processed now; try again later, with the same key"},
-	ResultCanceled: {codes.Unavailable, "the call ended before its handler began: it was not processed"},
-	ResultTooManyKeys: {codes.ResourceExhausted,
+	idempotency.Canceled: {codes.Unavailable, "the call ended before its handler began: it was not processed"},
+	idempotency.TooManyKeys: {codes.ResourceExhausted,
 		"the server remembers as many calls of this client as it may: it was not processed; try again later, with the same key"},
-	givenUp: {codes.Unavailable, "it took too long, or the server could not make sure that it is the only one to process the call: " +
+	idempotent.GivenUp: {codes.Unavailable, "it took too long, or the server could not make sure that it is the only one to process the call: " +
 		"try again later, with the same key"},
-	unrecorded: {codes.Unavailable, "the call was processed, and its reply was not recorded, so it was not sent: try again later, with the same " +
+	idempotent.NotRecorded: {codes.Unavailable, "the call was processed, and its reply was not recorded, so it was not sent: try again later, with the same " +
 		"key; the retry gets the reply if it was recorded meanwhile, and is processed anew otherwise"},
 }
 
 // refuse ends the call with the refusal of a result.
-func (q *exchange) refuse(result Result, retryAfter time.Duration, err error) {
+func (q *exchange) refuse(result idempotency.Result, retryAfter time.Duration, err error) {
 	r := refusals[result]
-	if ended := q.ctx.Err(); ended != nil && result == ResultCanceled {
+	if ended := q.ctx.Err(); ended != nil && result == idempotency.Canceled {
 		r.code = status.FromContextError(ended).Code()
 	}
 	details := []protoadapt.MessageV1{
 		&errdetails.ErrorInfo{Reason: strings.ToUpper(string(result)), Domain: errorDomain},
 	}
-	if key := (*KeyError)(nil); errors.As(err, &key) {
+	if key := (*idempotency.KeyError)(nil); errors.As(err, &key) {
 		details = append(details, &errdetails.BadRequest{
 			FieldViolations: []*errdetails.BadRequest_FieldViolation{{Field: key.From, Description: key.Reason}},
 		})
@@ -81,7 +74,7 @@ func (q *exchange) refuse(result Result, retryAfter time.Duration, err error) {
 	if detailed, err := s.WithDetails(details...); err == nil {
 		s = detailed
 	}
-	q.reply, q.err = nil, &refusalError{s, result == givenUp || result == unrecorded}
+	q.reply, q.err = nil, &refusalError{s, result == idempotent.GivenUp || result == idempotent.NotRecorded}
 }
 
 // A refusalError is the error of a refusal, which says to interceptors in front whether the
@@ -99,11 +92,11 @@ func (e *refusalError) Ran() bool                  { return e.ran }
 // clients and for interceptors in front. It is empty for any other error. "given_up" means that
 // the handler did not end in time, or lost its lease. "unrecorded" means that it has ended, and
 // that its reply was not recorded (WithAnswerAfterRecord).
-func ResultOf(err error) Result {
+func ResultOf(err error) idempotency.Result {
 	s, _ := status.FromError(err)
 	for _, detail := range s.Details() {
 		if info, ok := detail.(*errdetails.ErrorInfo); ok && info.GetDomain() == errorDomain {
-			return Result(strings.ToLower(info.GetReason()))
+			return idempotency.Result(strings.ToLower(info.GetReason()))
 		}
 	}
 	return ""

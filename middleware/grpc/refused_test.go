@@ -23,6 +23,7 @@ import (
 	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/guard/guardtest"
 	guardgrpc "github.com/seed-1795987d/onerun/middleware/grpc"
+	"github.com/seed-1795987d/onerun/middleware/idempotency"
 )
 
 // away is a store that does not answer.
@@ -43,27 +44,27 @@ func TestRefusals_haveDetails(t *testing.T) {
 	for name, c := range map[string]struct {
 		setup  setup
 		key    string
-		result guardgrpc.Result
+		result idempotency.Result
 		code   codes.Code
 		field  string // of a BadRequest
 		retry  bool
 	}{
 		"no key": {
 			setup{opts: []guardgrpc.Option{guardgrpc.WithMethods(claim)}},
-			"", guardgrpc.ResultKeyMissing,
+			"", idempotency.KeyMissing,
 			codes.InvalidArgument, "metadata idempotency-key", false,
 		},
-		"a key that is none": {setup{}, `a b`, guardgrpc.ResultKeyInvalid, codes.InvalidArgument, "metadata idempotency-key", false},
-		"no scope":           {setup{noScope: true, opts: []guardgrpc.Option{guardgrpc.WithScope(fail(nil))}}, "k", guardgrpc.ResultRefused, codes.Internal, "", false},
-		"a scope that fails": {setup{noScope: true, opts: []guardgrpc.Option{guardgrpc.WithScope(fail(secret))}}, "k", guardgrpc.ResultRefused, codes.Internal, "", false},
-		"a key that fails":   {setup{key: fail(secret)}, "k", guardgrpc.ResultRefused, codes.Internal, "", false},
+		"a key that is none": {setup{}, `a b`, idempotency.KeyInvalid, codes.InvalidArgument, "metadata idempotency-key", false},
+		"no scope":           {setup{noScope: true, opts: []guardgrpc.Option{guardgrpc.WithScope(fail(nil))}}, "k", idempotency.Refused, codes.Internal, "", false},
+		"a scope that fails": {setup{noScope: true, opts: []guardgrpc.Option{guardgrpc.WithScope(fail(secret))}}, "k", idempotency.Refused, codes.Internal, "", false},
+		"a key that fails":   {setup{key: fail(secret)}, "k", idempotency.Refused, codes.Internal, "", false},
 		"a fingerprint that fails": {
 			setup{opts: []guardgrpc.Option{guardgrpc.WithFingerprint(
 				func(context.Context, *grpc.UnaryServerInfo, any) ([]byte, error) { return nil, secret })}},
 			"k",
-			guardgrpc.ResultBodyInvalid, codes.InvalidArgument, "", false,
+			idempotency.BodyInvalid, codes.InvalidArgument, "", false,
 		},
-		"the store is away": {setup{guard: newGuard(t, away())}, "k", guardgrpc.ResultUnavailable, codes.Unavailable, "", true},
+		"the store is away": {setup{guard: newGuard(t, away())}, "k", idempotency.Unavailable, codes.Unavailable, "", true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -129,8 +130,8 @@ func TestRefusals_ofAnotherRequest(t *testing.T) {
 				return
 			}
 			require.Equal(t, codes.InvalidArgument, status.Code(a.err))
-			require.Equal(t, guardgrpc.ResultMismatch, guardgrpc.ResultOf(a.err))
-			require.Equal(t, guardgrpc.ResultMismatch, o.Result)
+			require.Equal(t, idempotency.Mismatch, guardgrpc.ResultOf(a.err))
+			require.Equal(t, idempotency.Mismatch, o.Result)
 		})
 	}
 }
@@ -141,18 +142,18 @@ func TestMethods(t *testing.T) {
 	for name, c := range map[string]struct {
 		opts         []guardgrpc.Option
 		method, key  string
-		want, second guardgrpc.Result
+		want, second idempotency.Result
 	}{
-		"any with a key":       {nil, claim, "k", guardgrpc.ResultRan, guardgrpc.ResultReplayed},
-		"any without one":      {nil, claim, "", guardgrpc.ResultUntouched, guardgrpc.ResultUntouched},
-		"named":                {[]guardgrpc.Option{guardgrpc.WithMethods(claim)}, claim, "k", guardgrpc.ResultRan, guardgrpc.ResultReplayed},
-		"named, without a key": {[]guardgrpc.Option{guardgrpc.WithMethods(claim)}, claim, "", guardgrpc.ResultKeyMissing, guardgrpc.ResultKeyMissing},
+		"any with a key":       {nil, claim, "k", idempotency.Ran, idempotency.Replayed},
+		"any without one":      {nil, claim, "", idempotency.Untouched, idempotency.Untouched},
+		"named":                {[]guardgrpc.Option{guardgrpc.WithMethods(claim)}, claim, "k", idempotency.Ran, idempotency.Replayed},
+		"named, without a key": {[]guardgrpc.Option{guardgrpc.WithMethods(claim)}, claim, "", idempotency.KeyMissing, idempotency.KeyMissing},
 		"named, optional": {
-			[]guardgrpc.Option{guardgrpc.WithMethods(claim), guardgrpc.WithOptionalKey()},
+			[]guardgrpc.Option{guardgrpc.WithMethods(claim), idempotency.WithOptionalKey()},
 			claim, "",
-			guardgrpc.ResultUntouched, guardgrpc.ResultUntouched,
+			idempotency.Untouched, idempotency.Untouched,
 		},
-		"not named": {[]guardgrpc.Option{guardgrpc.WithMethods(claim)}, other, "k", guardgrpc.ResultUntouched, guardgrpc.ResultUntouched},
+		"not named": {[]guardgrpc.Option{guardgrpc.WithMethods(claim)}, other, "k", idempotency.Untouched, idempotency.Untouched},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -162,7 +163,7 @@ func TestMethods(t *testing.T) {
 			if c.key != "" {
 				ctx = metadata.AppendToOutgoingContext(ctx, "idempotency-key", c.key)
 			}
-			for _, want := range []guardgrpc.Result{c.want, c.second} {
+			for _, want := range []idempotency.Result{c.want, c.second} {
 				s.invoke(ctx, c.method, "a")
 				require.Equal(t, want, s.log.next(t).Result)
 			}
@@ -174,7 +175,7 @@ func TestMethods(t *testing.T) {
 func TestMethods_ofAGroup(t *testing.T) {
 	t.Parallel()
 	h, _ := counted(nil)
-	s := setup{opts: []guardgrpc.Option{guardgrpc.WithGroup("g")}}.serve(t, h)
+	s := setup{opts: []guardgrpc.Option{idempotency.WithGroup("g")}}.serve(t, h)
 	ctx := metadata.AppendToOutgoingContext(t.Context(), "tenant", "acme", "idempotency-key", "k")
 	requireRan(t, s.invoke(ctx, claim, "a"), "a by run 1")
 	requireReplay(t, s.invoke(ctx, other, "a"), "a by run 1")
@@ -245,7 +246,7 @@ func TestKeys(t *testing.T) {
 		got, err := c.key(c.ctx, &grpc.UnaryServerInfo{}, c.req)
 		if c.bad != "" {
 			require.ErrorContains(t, err, c.bad, name)
-			require.Equal(t, strings.Contains(c.bad, "missing") || strings.Contains(c.bad, "no value"), errors.Is(err, guardgrpc.ErrNoKey), name)
+			require.Equal(t, strings.Contains(c.bad, "missing") || strings.Contains(c.bad, "no value"), errors.Is(err, idempotency.ErrNoKey), name)
 			continue
 		}
 		require.NoError(t, err, name)
@@ -270,7 +271,7 @@ func TestKeys(t *testing.T) {
 func TestNew_refusesWhatCannotWork(t *testing.T) {
 	t.Parallel()
 	g := newGuard(t, memory.New())
-	global := guardgrpc.WithGlobalKeys()
+	global := idempotency.WithGlobalKeys()
 	for name, c := range map[string]struct {
 		setting string
 		opts    []guardgrpc.Option
@@ -281,33 +282,33 @@ func TestNew_refusesWhatCannotWork(t *testing.T) {
 		"nil option":            {"Option", []guardgrpc.Option{nil, global}},
 		"no method":             {"WithMethods", []guardgrpc.Option{guardgrpc.WithMethods(), global}},
 		"method":                {"WithMethods", []guardgrpc.Option{guardgrpc.WithMethods("Claim"), global}},
-		"mode":                  {"WithMode", []guardgrpc.Option{guardgrpc.WithMode(3), global}},
-		"wait":                  {"WithWait", []guardgrpc.Option{guardgrpc.WithWait(-1), global}},
-		"waiters":               {"WithMaxWaiters", []guardgrpc.Option{guardgrpc.WithMaxWaiters(1, 2), global}},
-		"scope records, global": {"WithMaxScopeRecords", []guardgrpc.Option{guardgrpc.WithMaxScopeRecords(1), global}},
-		"scope waiters, global": {"WithMaxScopeWaiters", []guardgrpc.Option{guardgrpc.WithMaxScopeWaiters(1), global}},
+		"mode":                  {"WithMode", []guardgrpc.Option{idempotency.WithMode(3), global}},
+		"wait":                  {"WithWait", []guardgrpc.Option{idempotency.WithWait(-1), global}},
+		"waiters":               {"WithMaxWaiters", []guardgrpc.Option{idempotency.WithMaxWaiters(1, 2), global}},
+		"scope records, global": {"WithMaxScopeRecords", []guardgrpc.Option{idempotency.WithMaxScopeRecords(1), global}},
+		"scope waiters, global": {"WithMaxScopeWaiters", []guardgrpc.Option{idempotency.WithMaxScopeWaiters(1), global}},
 		"scope waiters": {
 			"WithMaxScopeWaiters",
-			[]guardgrpc.Option{guardgrpc.WithScope(tenant), guardgrpc.WithMaxWaiters(5, 2), guardgrpc.WithMaxScopeWaiters(6)},
+			[]guardgrpc.Option{guardgrpc.WithScope(tenant), idempotency.WithMaxWaiters(5, 2), idempotency.WithMaxScopeWaiters(6)},
 		},
-		"once":        {"WithOnce", []guardgrpc.Option{guardgrpc.WithOnce(11 * 365 * 24 * time.Hour), global}},
-		"max hold":    {"WithMaxHold", []guardgrpc.Option{guardgrpc.WithMaxHold(0), global}},
-		"retry after": {"WithRetryAfter", []guardgrpc.Option{guardgrpc.WithRetryAfter(0), global}},
-		"answer":      {"WithMaxAnswer", []guardgrpc.Option{guardgrpc.WithMaxAnswer(9 << 20), global}},
+		"once":        {"WithOnce", []guardgrpc.Option{idempotency.WithOnce(11 * 365 * 24 * time.Hour), global}},
+		"max hold":    {"WithMaxHold", []guardgrpc.Option{idempotency.WithMaxHold(0), global}},
+		"retry after": {"WithRetryAfter", []guardgrpc.Option{idempotency.WithRetryAfter(0), global}},
+		"answer":      {"WithMaxAnswer", []guardgrpc.Option{idempotency.WithMaxAnswer(9 << 20), global}},
 		"policy":      {"WithPolicy", []guardgrpc.Option{guardgrpc.WithPolicy(nil), global}},
 		"header":      {"WithReplayedHeader", []guardgrpc.Option{guardgrpc.WithReplayedHeader("grpc-replayed"), global}},
-		"group":       {"WithGroup", []guardgrpc.Option{guardgrpc.WithGroup(""), global}},
+		"group":       {"WithGroup", []guardgrpc.Option{idempotency.WithGroup(""), global}},
 		"no metadata": {"WithoutMetadata", []guardgrpc.Option{guardgrpc.WithoutMetadata(), global}},
 		"metadata":    {"WithoutMetadata", []guardgrpc.Option{guardgrpc.WithoutMetadata("x a"), global}},
-		"encryption":  {"WithEncryption", []guardgrpc.Option{guardgrpc.WithEncryption(), global}},
-		"fingerprint": {"WithFingerprint", []guardgrpc.Option{guardgrpc.WithMode(guardgrpc.Exclusive), global, guardgrpc.WithFingerprint(
+		"encryption":  {"WithEncryption", []guardgrpc.Option{idempotency.WithEncryption(), global}},
+		"fingerprint": {"WithFingerprint", []guardgrpc.Option{idempotency.WithMode(idempotency.Exclusive), global, guardgrpc.WithFingerprint(
 			func(context.Context, *grpc.UnaryServerInfo, any) ([]byte, error) { return nil, nil })}},
 		"after the record, exclusive": {
 			"WithAnswerAfterRecord",
-			[]guardgrpc.Option{guardgrpc.WithAnswerAfterRecord(), guardgrpc.WithMode(guardgrpc.Exclusive), global},
+			[]guardgrpc.Option{idempotency.WithAnswerAfterRecord(), idempotency.WithMode(idempotency.Exclusive), global},
 		},
-		"after the record, fail open": {"WithAnswerAfterRecord", []guardgrpc.Option{guardgrpc.WithAnswerAfterRecord(), guardgrpc.WithFailOpen(), global}},
-		"lease":                       {"WithTTL", []guardgrpc.Option{guardgrpc.WithLease(guard.WithTTL(-1)), global}},
+		"after the record, fail open": {"WithAnswerAfterRecord", []guardgrpc.Option{idempotency.WithAnswerAfterRecord(), idempotency.WithFailOpen(), global}},
+		"lease":                       {"WithTTL", []guardgrpc.Option{idempotency.WithLease(guard.WithTTL(-1)), global}},
 	} {
 		_, err := guardgrpc.New(g, guardgrpc.IdempotencyKey, c.opts...)
 		var setting *guard.SettingError

@@ -22,6 +22,7 @@ import (
 	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 	guardgrpc "github.com/seed-1795987d/onerun/middleware/grpc"
+	"github.com/seed-1795987d/onerun/middleware/idempotency"
 )
 
 // onEachStore runs f with a store of each kind, at the same time.
@@ -53,10 +54,10 @@ func TestReplay_givesTheFirstReplyAgain(t *testing.T) {
 				require.Positive(t, o.Fence)
 				require.Positive(t, o.Duration)
 				o.Fence, o.Duration = 0, 0
-				require.Equal(t, guardgrpc.Outcome{Result: guardgrpc.ResultRan, Name: "grpc", Method: claim, Kept: guardgrpc.KeepAnswer}, o)
+				require.Equal(t, guardgrpc.Outcome{Result: idempotency.Ran, Name: "grpc", Method: claim, Kept: idempotency.KeepAnswer}, o)
 				for range 2 {
 					requireReplay(t, s.call(t.Context(), key, "a"), "a by run 1")
-					require.Equal(t, guardgrpc.ResultReplayed, s.log.next(t).Result)
+					require.Equal(t, idempotency.Replayed, s.log.next(t).Result)
 				}
 				require.EqualValues(t, 1, runs.Load())
 				// A key belongs to its tenant and its method.
@@ -82,7 +83,7 @@ func TestReplay_onAnotherServer(t *testing.T) {
 	var servers []*stand
 	for range 2 {
 		store := single.New(rdb.Client(t))
-		servers = append(servers, setup{guard: newGuard(t, store), tcp: true, opts: []guardgrpc.Option{guardgrpc.WithWait(soon)}}.serve(t, h))
+		servers = append(servers, setup{guard: newGuard(t, store), tcp: true, opts: []guardgrpc.Option{idempotency.WithWait(soon)}}.serve(t, h))
 	}
 	var all sync.WaitGroup
 	for n := range 200 {
@@ -192,12 +193,12 @@ func TestReplay_ofErrors(t *testing.T) {
 			require.True(t, proto.Equal(status.Convert(first.err).Proto(), status.Convert(again.err).Proto()))
 			if final[code] {
 				require.EqualValues(t, 1, runs.Load())
-				require.Equal(t, guardgrpc.KeepAnswer, o.Kept)
+				require.Equal(t, idempotency.KeepAnswer, o.Kept)
 				require.Equal(t, []string{"1"}, again.trailer["x-run"])
 				return
 			}
 			require.EqualValues(t, 2, runs.Load())
-			require.Equal(t, guardgrpc.KeepNothing, o.Kept)
+			require.Equal(t, idempotency.KeepNothing, o.Kept)
 		})
 	}
 }
@@ -211,21 +212,21 @@ func TestReplay_ofWhatIsChosen(t *testing.T) {
 	nothing := guardgrpc.WithPolicy(func(s *status.Status) bool { return s.Code() != codes.OK })
 	for name, c := range map[string]struct {
 		opts   []guardgrpc.Option
-		keep   *guardgrpc.Keep
+		keep   *idempotency.Keep
 		err    error
 		code   codes.Code
-		kept   guardgrpc.Keep
-		second guardgrpc.Result
+		kept   idempotency.Keep
+		second idempotency.Result
 	}{
-		"a plain error":       {nil, nil, plain, codes.DeadlineExceeded, guardgrpc.KeepNothing, guardgrpc.ResultRan},
-		"a plain error, kept": {[]guardgrpc.Option{everything}, nil, plain, codes.DeadlineExceeded, guardgrpc.KeepAnswer, guardgrpc.ResultReplayed},
-		"no reply":            {[]guardgrpc.Option{nothing}, nil, nil, codes.OK, guardgrpc.KeepNothing, guardgrpc.ResultRan},
-		"SetKeep nothing":     {nil, keep(guardgrpc.KeepNothing), nil, codes.OK, guardgrpc.KeepNothing, guardgrpc.ResultRan},
-		"SetKeep answer":      {[]guardgrpc.Option{nothing}, keep(guardgrpc.KeepAnswer), nil, codes.OK, guardgrpc.KeepAnswer, guardgrpc.ResultReplayed},
-		"SetKeep tombstone":   {nil, keep(guardgrpc.KeepTombstone), nil, codes.OK, guardgrpc.KeepTombstone, guardgrpc.ResultNotReplayable},
-		"too large":           {[]guardgrpc.Option{guardgrpc.WithMaxAnswer(2)}, nil, nil, codes.OK, guardgrpc.KeepTombstone, guardgrpc.ResultNotReplayable},
-		"too large, rerun": {[]guardgrpc.Option{guardgrpc.WithMaxAnswer(2), guardgrpc.WithRerun()}, nil, nil, codes.OK,
-			guardgrpc.KeepNothing, guardgrpc.ResultRan},
+		"a plain error":       {nil, nil, plain, codes.DeadlineExceeded, idempotency.KeepNothing, idempotency.Ran},
+		"a plain error, kept": {[]guardgrpc.Option{everything}, nil, plain, codes.DeadlineExceeded, idempotency.KeepAnswer, idempotency.Replayed},
+		"no reply":            {[]guardgrpc.Option{nothing}, nil, nil, codes.OK, idempotency.KeepNothing, idempotency.Ran},
+		"SetKeep nothing":     {nil, keep(idempotency.KeepNothing), nil, codes.OK, idempotency.KeepNothing, idempotency.Ran},
+		"SetKeep answer":      {[]guardgrpc.Option{nothing}, keep(idempotency.KeepAnswer), nil, codes.OK, idempotency.KeepAnswer, idempotency.Replayed},
+		"SetKeep tombstone":   {nil, keep(idempotency.KeepTombstone), nil, codes.OK, idempotency.KeepTombstone, idempotency.NotReplayable},
+		"too large":           {[]guardgrpc.Option{idempotency.WithMaxAnswer(2)}, nil, nil, codes.OK, idempotency.KeepTombstone, idempotency.NotReplayable},
+		"too large, rerun": {[]guardgrpc.Option{idempotency.WithMaxAnswer(2), idempotency.WithRerun()}, nil, nil, codes.OK,
+			idempotency.KeepNothing, idempotency.Ran},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -242,8 +243,8 @@ func TestReplay_ofWhatIsChosen(t *testing.T) {
 			require.Equal(t, c.second, s.log.next(t).Result)
 		})
 	}
-	require.False(t, guardgrpc.SetKeep(t.Context(), guardgrpc.KeepNothing))
+	require.False(t, guardgrpc.SetKeep(t.Context(), idempotency.KeepNothing))
 	require.Empty(t, guardgrpc.Key(t.Context()))
 }
 
-func keep(k guardgrpc.Keep) *guardgrpc.Keep { return &k }
+func keep(k idempotency.Keep) *idempotency.Keep { return &k }

@@ -1,8 +1,6 @@
 package guardgrpc
 
 import (
-	"fmt"
-
 	statuspb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
@@ -12,30 +10,6 @@ import (
 
 	"github.com/seed-1795987d/onerun/middleware/internal/idempotent"
 )
-
-// A RecordError is a record in the store that cannot be read. It is corrupt, of another version,
-// of another program, encrypted with an unknown key, or of a message type that this program does
-// not have. The call that found it is refused with ALREADY_EXISTS: its work was done and cannot be
-// replayed.
-type RecordError struct {
-	Reason string
-	Err    error // or nil
-}
-
-func (e *RecordError) Error() string {
-	if e.Err != nil {
-		return fmt.Sprintf("guardgrpc: the record cannot be read: %s: %v", e.Reason, e.Err)
-	}
-	return "guardgrpc: the record cannot be read: " + e.Reason
-}
-
-// Unwrap returns Err.
-func (e *RecordError) Unwrap() error { return e.Err }
-
-// Ran returns false: the handler did not run for the call that found the record.
-func (e *RecordError) Ran() bool { return false }
-
-func unreadable(reason string, err error) error { return &RecordError{Reason: reason, Err: err} }
 
 // A reply is the end of a call that can be given again: a message or an error, with metadata.
 type reply struct {
@@ -100,7 +74,7 @@ func (r *reply) Append(b []byte) []byte {
 }
 
 // readReply reads the binary form of a reply, parts of which the reply goes on to use. An error is
-// a *RecordError.
+// an *idempotency.RecordError.
 func readReply(b []byte) (*reply, error) {
 	s := idempotent.NewScanner(b)
 	r := &reply{status: s.Rest(), url: string(s.Rest()), message: s.Rest()}
@@ -111,30 +85,30 @@ func readReply(b []byte) (*reply, error) {
 	}
 	s.End()
 	if err := s.Err(); err != nil {
-		return nil, unreadable(idempotent.Corrupt, err)
+		return nil, idempotent.Unreadable(idempotent.Corrupt, err)
 	}
 	return r, nil
 }
 
-// parse returns the message, or the error of the call. failed is a *RecordError.
+// parse returns the message, or the error of the call. failed is an *idempotency.RecordError.
 func (r *reply) parse() (message proto.Message, final *status.Status, failed error) {
 	if len(r.status) > 0 {
 		s := new(statuspb.Status)
 		if err := proto.Unmarshal(r.status, s); err != nil {
-			return nil, nil, unreadable(idempotent.Corrupt, err)
+			return nil, nil, idempotent.Unreadable(idempotent.Corrupt, err)
 		}
 		if s.GetCode() == 0 {
-			return nil, nil, unreadable(idempotent.Corrupt, nil)
+			return nil, nil, idempotent.Unreadable(idempotent.Corrupt, nil)
 		}
 		return nil, status.FromProto(s), nil
 	}
 	kind, err := protoregistry.GlobalTypes.FindMessageByURL(r.url)
 	if err != nil {
-		return nil, nil, unreadable("this program does not have the type of its message, "+r.url, err)
+		return nil, nil, idempotent.Unreadable("this program does not have the type of its message, "+r.url, err)
 	}
 	message = kind.New().Interface()
 	if err := proto.Unmarshal(r.message, message); err != nil {
-		return nil, nil, unreadable("its message is no "+r.url, err)
+		return nil, nil, idempotent.Unreadable("its message is no "+r.url, err)
 	}
 	return message, status.New(0, ""), nil
 }

@@ -3,6 +3,7 @@ package guardgrpc
 import (
 	"context"
 
+	"github.com/seed-1795987d/onerun/middleware/idempotency"
 	"github.com/seed-1795987d/onerun/middleware/internal/idempotent"
 )
 
@@ -21,10 +22,10 @@ func Key(ctx context.Context) string {
 // them. A reply that cannot be replayed leaves a tombstone if KeepAnswer was chosen.
 // In Reject mode, KeepAnswer leaves a tombstone, too. In Exclusive mode, nothing is kept. SetKeep
 // reports whether ctx is that of a handler behind the interceptor. Otherwise it does nothing.
-func SetKeep(ctx context.Context, keep Keep) bool {
+func SetKeep(ctx context.Context, keep idempotency.Keep) bool {
 	r := idempotent.FromContext(ctx, idempotent.GRPC)
 	if r != nil {
-		r.Choose(idempotent.Keep(keep))
+		r.Choose(keep)
 	}
 	return r != nil
 }

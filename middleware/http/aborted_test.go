@@ -15,14 +15,15 @@ import (
 	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/guard/driver"
 	guardhttp "github.com/seed-1795987d/onerun/middleware/http"
+	"github.com/seed-1795987d/onerun/middleware/idempotency"
 )
 
 // documented are all results that an Outcome can have.
-var documented = []guardhttp.Result{
-	guardhttp.ResultUntouched, guardhttp.ResultRan, guardhttp.ResultReplayed, guardhttp.ResultInFlight, guardhttp.ResultDone,
-	guardhttp.ResultNotReplayable, guardhttp.ResultMismatch, guardhttp.ResultKeyMissing, guardhttp.ResultKeyInvalid,
-	guardhttp.ResultBodyInvalid, guardhttp.ResultBodyTooLarge, guardhttp.ResultRefused, guardhttp.ResultUnavailable,
-	guardhttp.ResultDegraded, guardhttp.ResultCanceled, guardhttp.ResultTooManyKeys,
+var documented = []idempotency.Result{
+	idempotency.Untouched, idempotency.Ran, idempotency.Replayed, idempotency.InFlight, idempotency.Done,
+	idempotency.NotReplayable, idempotency.Mismatch, idempotency.KeyMissing, idempotency.KeyInvalid,
+	idempotency.BodyInvalid, idempotency.BodyTooLarge, idempotency.Refused, idempotency.Unavailable,
+	idempotency.Degraded, idempotency.Canceled, idempotency.TooManyKeys,
 }
 
 // aborts end a function of the user's without a result.
@@ -51,7 +52,7 @@ func TestObserver_receivesADocumentedResultWhateverAborts(t *testing.T) {
 	t.Parallel()
 	for how, abort := range aborts {
 		for mode, more := range map[string][]guardhttp.Option{
-			"": nil, "shadow": {guardhttp.WithShadow()}, "fail open": {guardhttp.WithFailOpen()}, "after the record": {guardhttp.WithAnswerAfterRecord()},
+			"": nil, "shadow": {idempotency.WithShadow()}, "fail open": {idempotency.WithFailOpen()}, "after the record": {idempotency.WithAnswerAfterRecord()},
 		} {
 			for name, c := range map[string]struct {
 				opt    guardhttp.Option
@@ -60,20 +61,20 @@ func TestObserver_receivesADocumentedResultWhateverAborts(t *testing.T) {
 				body   bool
 				store  bool
 				hook   guard.Hook
-				result guardhttp.Result
+				result idempotency.Result
 			}{
-				"KeyFunc":  {key: func(*http.Request) (string, error) { abort(); return "", nil }, result: guardhttp.ResultRefused},
-				"no key":   {key: func(*http.Request) (string, error) { return "", nil }, result: guardhttp.ResultKeyMissing, opt: guardhttp.WithProblems(func(http.ResponseWriter, *http.Request, guardhttp.Problem) { abort() })},
-				"scope":    {opt: guardhttp.WithScope(func(*http.Request) (string, error) { abort(); return "", nil }), result: guardhttp.ResultRefused},
-				"body":     {body: true, result: guardhttp.ResultRefused},
-				"print":    {opt: guardhttp.WithFingerprint(func(*http.Request, []byte) ([]byte, error) { abort(); return nil, nil }), result: guardhttp.ResultRefused},
-				"store":    {store: true, result: guardhttp.ResultUnavailable},
+				"KeyFunc":  {key: func(*http.Request) (string, error) { abort(); return "", nil }, result: idempotency.Refused},
+				"no key":   {key: func(*http.Request) (string, error) { return "", nil }, result: idempotency.KeyMissing, opt: guardhttp.WithProblems(func(http.ResponseWriter, *http.Request, guardhttp.Problem) { abort() })},
+				"scope":    {opt: guardhttp.WithScope(func(*http.Request) (string, error) { abort(); return "", nil }), result: idempotency.Refused},
+				"body":     {body: true, result: idempotency.Refused},
+				"print":    {opt: guardhttp.WithFingerprint(func(*http.Request, []byte) ([]byte, error) { abort(); return nil, nil }), result: idempotency.Refused},
+				"store":    {store: true, result: idempotency.Unavailable},
 				"hook":     {hook: guard.Hook{AcquireStart: func(ctx context.Context, _ guard.Event) context.Context { abort(); return ctx }}},
-				"end hook": {hook: guard.Hook{RunEnd: func(context.Context, guard.Event) { abort() }}, result: guardhttp.ResultRan},
-				"handler":  {h: func(http.ResponseWriter, *http.Request) { abort() }, result: guardhttp.ResultRan},
-				"policy":   {opt: guardhttp.WithPolicy(func(int, http.Header) bool { abort(); return true }), result: guardhttp.ResultRan},
-				"Origin":   {opt: guardhttp.WithObserver(guardhttp.Observer{Origin: func(context.Context) string { abort(); return "" }}), result: guardhttp.ResultRan},
-				"End":      {opt: guardhttp.WithObserver(guardhttp.Observer{End: func(context.Context, guardhttp.Outcome) { abort() }}), result: guardhttp.ResultRan},
+				"end hook": {hook: guard.Hook{RunEnd: func(context.Context, guard.Event) { abort() }}, result: idempotency.Ran},
+				"handler":  {h: func(http.ResponseWriter, *http.Request) { abort() }, result: idempotency.Ran},
+				"policy":   {opt: guardhttp.WithPolicy(func(int, http.Header) bool { abort(); return true }), result: idempotency.Ran},
+				"Origin":   {opt: guardhttp.WithObserver(guardhttp.Observer{Origin: func(context.Context) string { abort(); return "" }}), result: idempotency.Ran},
+				"End":      {opt: guardhttp.WithObserver(guardhttp.Observer{End: func(context.Context, guardhttp.Outcome) { abort() }}), result: idempotency.Ran},
 			} {
 				t.Run(fmt.Sprint(name, ", ", how, ", ", mode), func(t *testing.T) {
 					t.Parallel()
@@ -89,7 +90,7 @@ func TestObserver_receivesADocumentedResultWhateverAborts(t *testing.T) {
 						End: func(_ context.Context, o guardhttp.Outcome) { outcomes = append(outcomes, o) },
 					})}, more...)
 					if name != "scope" {
-						opts = append(opts, guardhttp.WithGlobalKeys())
+						opts = append(opts, idempotency.WithGlobalKeys())
 					}
 					if c.opt != nil {
 						opts = append(opts, c.opt)
@@ -118,7 +119,7 @@ func TestObserver_receivesADocumentedResultWhateverAborts(t *testing.T) {
 					require.Len(t, reported, 1)
 					require.Contains(t, documented, outcomes[0].Result)
 					require.Contains(t, documented, tracked().Result)
-					require.Contains(t, documented, guardhttp.Result(reported[0].Result))
+					require.Contains(t, documented, idempotency.Result(reported[0].Result))
 					if c.result != "" {
 						require.Equal(t, c.result, outcomes[0].Result)
 					}

@@ -22,6 +22,7 @@ import (
 	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/guard/guardtest"
 	guardhttp "github.com/seed-1795987d/onerun/middleware/http"
+	"github.com/seed-1795987d/onerun/middleware/idempotency"
 )
 
 // lastingOutage is longer than a lease.
@@ -116,8 +117,8 @@ func TestAnswerAfterRecord_eachEndOfARun(t *testing.T) {
 	for outage, o := range endOutages {
 		for exit, e := range endExits {
 			for mode, opts := range map[string][]guardhttp.Option{
-				"at once": nil, "after the record": {guardhttp.WithAnswerAfterRecord()},
-				"after the tombstone": {guardhttp.WithAnswerAfterRecord(), guardhttp.WithMode(guardhttp.Reject)},
+				"at once": nil, "after the record": {idempotency.WithAnswerAfterRecord()},
+				"after the tombstone": {idempotency.WithAnswerAfterRecord(), idempotency.WithMode(idempotency.Reject)},
 			} {
 				t.Run(fmt.Sprint(exit, ", ", outage, ", ", mode), func(t *testing.T) {
 					var problem error
@@ -145,7 +146,7 @@ func TestAnswerAfterRecord_eachEndOfARun(t *testing.T) {
 						}
 						text := func(run int) string { return strings.ReplaceAll(e.body, "%d", fmt.Sprint(run)) }
 						first, outcome := send()
-						require.Equal(t, guardhttp.ResultRan, outcome.Result)
+						require.Equal(t, idempotency.Ran, outcome.Result)
 						unrecorded := e.kept && o.err != nil
 						held := mode != "at once"
 						switch {
@@ -171,7 +172,7 @@ func TestAnswerAfterRecord_eachEndOfARun(t *testing.T) {
 						if unrecorded {
 							require.ErrorIs(t, outcome.Err, o.err)
 							require.True(t, guard.Ran(outcome.Err))
-							require.Equal(t, guardhttp.KeepNothing, outcome.Kept)
+							require.Equal(t, idempotency.KeepNothing, outcome.Kept)
 						}
 
 						time.Sleep(o.lasts)
@@ -182,11 +183,11 @@ func TestAnswerAfterRecord_eachEndOfARun(t *testing.T) {
 								require.Equal(t, http.StatusConflict, again.Code)
 								return
 							}
-							require.Equal(t, guardhttp.ResultReplayed, outcome.Result)
+							require.Equal(t, idempotency.Replayed, outcome.Result)
 							require.Equal(t, text(1), again.Body.String())
 							return
 						}
-						require.Equal(t, guardhttp.ResultRan, outcome.Result)
+						require.Equal(t, idempotency.Ran, outcome.Result)
 						require.EqualValues(t, 2, s.runs.Load())
 						if e.kept {
 							require.Equal(t, text(2), again.Body.String())
@@ -257,7 +258,7 @@ func TestAnswerAfterRecord_whatCannotBeHeldBack(t *testing.T) {
 			_, _ = io.WriteString(w, "a")
 		},
 		"a stream, says the handler": func(w http.ResponseWriter, r *http.Request) {
-			guardhttp.SetKeep(r.Context(), guardhttp.KeepTombstone)
+			guardhttp.SetKeep(r.Context(), idempotency.KeepTombstone)
 			_, _ = io.WriteString(w, "a")
 		},
 		"an informational status": func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusEarlyHints) },
@@ -284,7 +285,7 @@ func TestAnswerAfterRecord_whatCannotBeHeldBack(t *testing.T) {
 					r, outcome := guardhttp.Track(r)
 					s.handler.ServeHTTP(w, r)
 					o := outcome()
-					require.Equal(t, guardhttp.ResultRan, o.Result)
+					require.Equal(t, idempotency.Ran, o.Result)
 					gone.Store(false)
 					time.Sleep(outageTTL) // for the last release
 					if name == "an informational status" {
@@ -292,7 +293,7 @@ func TestAnswerAfterRecord_whatCannotBeHeldBack(t *testing.T) {
 					}
 					require.NotEqual(t, http.StatusServiceUnavailable, w.Code)
 					require.Equal(t, away, errors.Is(o.Err, guard.ErrMarker))
-				}, guardhttp.WithAnswerAfterRecord(), guardhttp.WithMaxAnswer(100))
+				}, idempotency.WithAnswerAfterRecord(), idempotency.WithMaxAnswer(100))
 			})
 		}
 	}
@@ -325,7 +326,7 @@ func TestAnswerAfterRecord_sendsWhenTheRecordIsThere(t *testing.T) {
 		require.Equal(t, "some", w.Body.String())
 		require.Equal(t, "1", answer.Header.Get("X-Handler"))
 		require.Empty(t, answer.Header.Get("X-Front"))
-	}, guardhttp.WithAnswerAfterRecord())
+	}, idempotency.WithAnswerAfterRecord())
 }
 
 // It cannot work where nothing is kept.
@@ -333,9 +334,9 @@ func TestAnswerAfterRecord_isRefusedWhereItCannotWork(t *testing.T) {
 	t.Parallel()
 	g := lifeGuard(t, memory.New(), guard.WithNamespace("test"))
 	for name, opt := range map[string]guardhttp.Option{
-		"Exclusive": guardhttp.WithMode(guardhttp.Exclusive), "WithFailOpen": guardhttp.WithFailOpen(),
+		"Exclusive": idempotency.WithMode(idempotency.Exclusive), "WithFailOpen": idempotency.WithFailOpen(),
 	} {
-		_, err := guardhttp.New(g, guardhttp.IdempotencyKey, guardhttp.WithGlobalKeys(), guardhttp.WithAnswerAfterRecord(), opt)
+		_, err := guardhttp.New(g, guardhttp.IdempotencyKey, idempotency.WithGlobalKeys(), idempotency.WithAnswerAfterRecord(), opt)
 		var setting *guard.SettingError
 		require.ErrorAs(t, err, &setting, name)
 		require.Equal(t, "WithAnswerAfterRecord", setting.Setting)

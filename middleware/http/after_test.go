@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	guardhttp "github.com/seed-1795987d/onerun/middleware/http"
+	"github.com/seed-1795987d/onerun/middleware/idempotency"
 )
 
 // answerAfter is a framework whose handlers return an error, which it answers after all middleware
@@ -48,16 +49,16 @@ func TestAfter_theFirstAnswerIsTheRecord(t *testing.T) {
 	store := contentRedis(t)
 	for name, c := range map[string]struct {
 		opts []guardhttp.Option
-		keep guardhttp.Keep
+		keep idempotency.Keep
 		kept bool
 	}{
-		"default":            {keep: guardhttp.KeepAnswer, kept: true},
-		"tombstone":          {keep: guardhttp.KeepTombstone, kept: true},
-		"reject":             {keep: guardhttp.KeepAnswer, opts: []guardhttp.Option{guardhttp.WithMode(guardhttp.Reject)}, kept: true},
-		"nothing":            {keep: guardhttp.KeepNothing},
-		"exclusive":          {keep: guardhttp.KeepAnswer, opts: []guardhttp.Option{guardhttp.WithMode(guardhttp.Exclusive)}},
-		"shadow":             {keep: guardhttp.KeepAnswer, opts: []guardhttp.Option{patientShadow}},
-		"policy: no answers": {keep: guardhttp.KeepAnswer, opts: []guardhttp.Option{guardhttp.WithPolicy(func(int, http.Header) bool { return false })}},
+		"default":            {keep: idempotency.KeepAnswer, kept: true},
+		"tombstone":          {keep: idempotency.KeepTombstone, kept: true},
+		"reject":             {keep: idempotency.KeepAnswer, opts: []guardhttp.Option{idempotency.WithMode(idempotency.Reject)}, kept: true},
+		"nothing":            {keep: idempotency.KeepNothing},
+		"exclusive":          {keep: idempotency.KeepAnswer, opts: []guardhttp.Option{idempotency.WithMode(idempotency.Exclusive)}},
+		"shadow":             {keep: idempotency.KeepAnswer, opts: []guardhttp.Option{patientShadow}},
+		"policy: no answers": {keep: idempotency.KeepAnswer, opts: []guardhttp.Option{guardhttp.WithPolicy(func(int, http.Header) bool { return false })}},
 	} {
 		for behind, hide := range streamsWriters {
 			for _, own := range []bool{false, true} {
@@ -66,7 +67,7 @@ func TestAfter_theFirstAnswerIsTheRecord(t *testing.T) {
 						mount := answerAfter(own)
 						site := store.site(t, contentSetup{http2: http2, opts: c.opts,
 							handler: func(_ http.ResponseWriter, r *http.Request) {
-								if c.keep != guardhttp.KeepAnswer {
+								if c.keep != idempotency.KeepAnswer {
 									guardhttp.SetKeep(r.Context(), c.keep)
 								}
 							},
@@ -118,7 +119,7 @@ func TestAfter_aGoroutineOfTheHandlerWritesNothing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			contentProtocols(t, func(t *testing.T, http2 bool) {
 				over, done := make(chan struct{}), make(chan error, 5)
-				site := store.site(t, contentSetup{http2: http2, opts: []guardhttp.Option{guardhttp.WithMaxHold(50 * time.Millisecond)},
+				site := store.site(t, contentSetup{http2: http2, opts: []guardhttp.Option{idempotency.WithMaxHold(50 * time.Millisecond)},
 					handler: func(w http.ResponseWriter, r *http.Request) {
 						go func() {
 							<-over

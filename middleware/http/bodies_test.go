@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	guardhttp "github.com/seed-1795987d/onerun/middleware/http"
+	"github.com/seed-1795987d/onerun/middleware/idempotency"
 )
 
 // Row 28.
@@ -38,9 +39,9 @@ func TestContent_bodiesAtTheCap(t *testing.T) {
 			ran, leases := site.ran.Load(), len(site.leases(t))
 			for _, size := range []int{most + 1, 2 * most, 100 * most} {
 				a := site.post(t, fmt.Sprint(how, size), strings.Repeat("b", size), edit)
-				a.requireRefused(t, http.StatusRequestEntityTooLarge, guardhttp.ResultBodyTooLarge)
+				a.requireRefused(t, http.StatusRequestEntityTooLarge, idempotency.BodyTooLarge)
 				o := site.outcome(t)
-				require.Equal(t, guardhttp.ResultBodyTooLarge, o.Result)
+				require.Equal(t, idempotency.BodyTooLarge, o.Result)
 				var large *http.MaxBytesError
 				require.ErrorAs(t, o.Err, &large)
 				require.EqualValues(t, most, large.Limit)
@@ -58,14 +59,14 @@ func TestContent_announcedBodyThatIsTooLarge(t *testing.T) {
 	conn := site.dial(t)
 	conn.say(t, "POST /things HTTP/1.1", "Host: a", "X-Tenant: acme", "Idempotency-Key: k", "Content-Length: 11", "Expect: 100-continue", "")
 	a := conn.receive(t) // without a byte of the body, and without a 100 Continue
-	a.requireRefused(t, http.StatusRequestEntityTooLarge, guardhttp.ResultBodyTooLarge)
+	a.requireRefused(t, http.StatusRequestEntityTooLarge, idempotency.BodyTooLarge)
 	require.True(t, a.close)
 	site.requireRan(t, 0)
 	require.Empty(t, site.leases(t))
 
 	none := contentRedis(t).site(t, contentSetup{handler: contentEcho, opts: []guardhttp.Option{guardhttp.WithMaxBody(0)}})
 	require.Equal(t, http.StatusOK, none.post(t, "k", "").status)
-	none.post(t, "k2", "b").requireRefused(t, http.StatusRequestEntityTooLarge, guardhttp.ResultBodyTooLarge)
+	none.post(t, "k2", "b").requireRefused(t, http.StatusRequestEntityTooLarge, idempotency.BodyTooLarge)
 }
 
 // Row 28: without anything that needs the body there is no cap, and the body is left to the
@@ -99,13 +100,13 @@ func TestContent_theHandlerSeesTheWholeRequest(t *testing.T) {
 	for name, setup := range map[string]contentSetup{
 		"fingerprint":             {},
 		"no fingerprint":          {opts: []guardhttp.Option{guardhttp.WithFingerprint(nil)}},
-		"waiting":                 {opts: []guardhttp.Option{guardhttp.WithFingerprint(nil), guardhttp.WithWait(time.Second)}},
+		"waiting":                 {opts: []guardhttp.Option{guardhttp.WithFingerprint(nil), idempotency.WithWait(time.Second)}},
 		"key from the body":       {key: fromBody},
 		"key from half of it":     {key: halfRead},
 		"key only from the body":  {key: fromBody, opts: []guardhttp.Option{guardhttp.WithFingerprint(nil)}},
 		"key only from half":      {key: halfRead, opts: []guardhttp.Option{guardhttp.WithFingerprint(nil)}},
-		"optional key":            {key: func(*http.Request) (string, error) { return "", nil }, opts: []guardhttp.Option{guardhttp.WithOptionalKey()}},
-		"optional key, body read": {key: func(r *http.Request) (string, error) { _, err := halfRead(r); return "", err }, opts: []guardhttp.Option{guardhttp.WithOptionalKey()}},
+		"optional key":            {key: func(*http.Request) (string, error) { return "", nil }, opts: []guardhttp.Option{idempotency.WithOptionalKey()}},
+		"optional key, body read": {key: func(r *http.Request) (string, error) { _, err := halfRead(r); return "", err }, opts: []guardhttp.Option{idempotency.WithOptionalKey()}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			type seen struct {
@@ -172,7 +173,7 @@ func TestContent_bodiesThatBreakOff(t *testing.T) {
 				require.Equal(t, http.StatusBadRequest, a.status)
 			}
 			o := site.outcome(t)
-			require.Equal(t, guardhttp.ResultBodyInvalid, o.Result)
+			require.Equal(t, idempotency.BodyInvalid, o.Result)
 			require.Error(t, o.Err)
 			site.requireRan(t, 0)
 			require.Empty(t, site.leases(t))
@@ -264,7 +265,7 @@ func TestContent_filesOfAFormAreRemoved(t *testing.T) {
 		"without us":     {mount: func(_ func(http.Handler) http.Handler, h http.Handler) http.Handler { return h }},
 		"in the handler": {},
 		"in the KeyFunc": {key: func(r *http.Request) (string, error) { return fmt.Sprint(parse(r)), nil }},
-		"without a key":  {opts: []guardhttp.Option{guardhttp.WithOptionalKey()}},
+		"without a key":  {opts: []guardhttp.Option{idempotency.WithOptionalKey()}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			setup.handler = func(w http.ResponseWriter, r *http.Request) {
@@ -294,7 +295,7 @@ func TestContent_thePatternIsSeenInFront(t *testing.T) {
 	t.Parallel()
 	store := contentRedis(t)
 	for name, opts := range map[string][]guardhttp.Option{
-		"run": nil, "no fingerprint": {guardhttp.WithFingerprint(nil)}, "shadow": {guardhttp.WithShadow()}, "optional": {guardhttp.WithOptionalKey()},
+		"run": nil, "no fingerprint": {guardhttp.WithFingerprint(nil)}, "shadow": {idempotency.WithShadow()}, "optional": {idempotency.WithOptionalKey()},
 	} {
 		t.Run(name, func(t *testing.T) {
 			patterns := make(chan string, 1)

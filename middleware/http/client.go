@@ -1,7 +1,6 @@
 package guardhttp
 
 import (
-	"context"
 	"fmt"
 	"net/http"
 	"slices"
@@ -56,12 +55,6 @@ func ClientKeys(next http.RoundTripper, opts ...ClientOption) (http.RoundTripper
 	}
 	return &keyedTransport{next: next, methods: s.methods}, nil
 }
-
-// WithKey returns a context whose requests have this key, for a caller that makes the attempts of a
-// request itself. A key has 1 to 255 bytes of printable ASCII, and is sent quoted if it has a space
-// or a quote (see IdempotencyKey). A request with any other key fails with a *KeyError before it is
-// sent. It has an effect on requests by a RoundTripper of ClientKeys.
-func WithKey(ctx context.Context, key string) context.Context { return keys.WithKey(ctx, key) }
 
 // A keyedTransport adds keys to requests.
 type keyedTransport struct {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/seed-1795987d/onerun/guard"
 	guardhttp "github.com/seed-1795987d/onerun/middleware/http"
+	"github.com/seed-1795987d/onerun/middleware/idempotency"
 )
 
 // keyedServer notes the keys of its requests. It cuts the connection for the first requests.
@@ -127,7 +128,7 @@ func TestClientKeys_theAttemptsOfARequestHaveOneKey(t *testing.T) {
 		s := serveKeyed(t)
 		s.cut(2)
 		client := keyedClient(t, &http.Transport{DisableKeepAlives: true})
-		ctx := guardhttp.WithKey(t.Context(), `order "7"`)
+		ctx := idempotency.WithKey(t.Context(), `order "7"`)
 		for range 3 {
 			_ = sendKeyed(t, client, requestTo(t, http.MethodPost, s.URL).WithContext(ctx))
 		}
@@ -179,10 +180,10 @@ func TestClientKeys_refuseWhatCannotWork(t *testing.T) {
 	s := serveKeyed(t)
 	for _, key := range []string{"", "a\nb", strings.Repeat("k", 256)} {
 		body := &closing{Reader: strings.NewReader("{}")}
-		r := requestTo(t, http.MethodPost, s.URL).WithContext(guardhttp.WithKey(t.Context(), key))
+		r := requestTo(t, http.MethodPost, s.URL).WithContext(idempotency.WithKey(t.Context(), key))
 		r.Body = body
 		err := sendKeyed(t, keyedClient(t, nil), r)
-		var bad *guardhttp.KeyError
+		var bad *idempotency.KeyError
 		require.ErrorAs(t, err, &bad)
 		require.True(t, body.closed)
 	}

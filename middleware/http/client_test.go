@@ -23,6 +23,7 @@ import (
 	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 	guardhttp "github.com/seed-1795987d/onerun/middleware/http"
+	"github.com/seed-1795987d/onerun/middleware/idempotency"
 )
 
 const (
@@ -198,7 +199,7 @@ func (s *lifeServer) start(ctx context.Context, key, body string, headers ...str
 
 // requireProblem checks that the answer is the middleware's own, for that reason, and returns its
 // Retry-After in seconds, 0 if there is none.
-func requireProblem(t *testing.T, a lifeAnswer, status int, code guardhttp.Result) int {
+func requireProblem(t *testing.T, a lifeAnswer, status int, code idempotency.Result) int {
 	t.Helper()
 	require.NoError(t, a.err)
 	require.Equal(t, status, a.status, a.body)
@@ -272,7 +273,7 @@ func (l *lifeLog) await(t *testing.T, n int) []guardhttp.Outcome {
 }
 
 // awaitResult returns the n-th Outcome with the Result when it is there.
-func (l *lifeLog) awaitResult(t *testing.T, result guardhttp.Result, n int) (found guardhttp.Outcome) {
+func (l *lifeLog) awaitResult(t *testing.T, result idempotency.Result, n int) (found guardhttp.Outcome) {
 	t.Helper()
 	require.Eventually(t, func() bool {
 		seen := 0

@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	guardhttp "github.com/seed-1795987d/onerun/middleware/http"
+	"github.com/seed-1795987d/onerun/middleware/idempotency"
 )
 
 // A simpleGzip is the compressor of many tutorials: it leaves Content-Length as it is.
@@ -58,7 +58,7 @@ func TestCompressor_outsideGetsNoWrongLength(t *testing.T) {
 				again := site.post(t, key, "b")
 				again.requireReplayOf(t, first)
 				requireSameText(t, text, unpack(again))
-				require.Contains(t, unpack(site.post(t, key, "another")), guardhttp.ResultMismatch)
+				require.Contains(t, unpack(site.post(t, key, "another")), idempotency.Mismatch)
 			})
 		})
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	guardhttp "github.com/seed-1795987d/onerun/middleware/http"
+	"github.com/seed-1795987d/onerun/middleware/idempotency"
 )
 
 // Row 1: answers and parts of many sizes, with and without an announced length.
@@ -92,12 +93,12 @@ func TestContent_anotherBodyIsRefusedAndLeavesTheRecord(t *testing.T) {
 		require.Greater(t, left, 24*time.Hour-time.Minute)
 		for _, other := range []string{"body2", "", "body1 ", "body", "body1\x00", strings.Repeat("body1", 1000)} {
 			again := site.post(t, "k", other)
-			again.requireRefused(t, http.StatusUnprocessableEntity, guardhttp.ResultMismatch)
+			again.requireRefused(t, http.StatusUnprocessableEntity, idempotency.Mismatch)
 			require.NotContains(t, again.body, "body1", "the first answer does not show")
-			require.Equal(t, guardhttp.ResultMismatch, site.outcome(t).Result)
+			require.Equal(t, idempotency.Mismatch, site.outcome(t).Result)
 		}
 		site.send(t, http.MethodPost, "/things?q", "body1", contentHeader("Idempotency-Key", "k")).
-			requireRefused(t, http.StatusUnprocessableEntity, guardhttp.ResultMismatch)
+			requireRefused(t, http.StatusUnprocessableEntity, idempotency.Mismatch)
 		key2, head2, record2 := site.record(t)
 		require.Equal(t, [3]string{key, head, record}, [3]string{key2, head2, record2}, "the owner's record is as it was")
 		require.LessOrEqual(t, site.rdb.PTTL(t.Context(), key).Val(), left, "and ends when it did")
@@ -127,11 +128,11 @@ func TestContent_whileTheFirstRuns(t *testing.T) {
 		before := site.leases(t)
 		for _, body := range []string{"one", "two"} {
 			a := site.post(t, "k", body)
-			a.requireRefused(t, http.StatusConflict, guardhttp.ResultInFlight)
+			a.requireRefused(t, http.StatusConflict, idempotency.InFlight)
 			seconds, err := strconv.Atoi(a.header.Get("Retry-After"))
 			require.NoError(t, err)
 			require.Equal(t, 1, seconds)
-			require.Equal(t, guardhttp.ResultInFlight, site.outcome(t).Result)
+			require.Equal(t, idempotency.InFlight, site.outcome(t).Result)
 		}
 		require.Equal(t, before, site.leases(t), "the owner's lease is as it was")
 		site.requireRan(t, 1)
@@ -141,7 +142,7 @@ func TestContent_whileTheFirstRuns(t *testing.T) {
 		require.Equal(t, "one", first.body)
 		site.sent++ // the first one
 		site.post(t, "k", "one").requireReplayOf(t, first)
-		site.post(t, "k", "two").requireRefused(t, http.StatusUnprocessableEntity, guardhttp.ResultMismatch)
+		site.post(t, "k", "two").requireRefused(t, http.StatusUnprocessableEntity, idempotency.Mismatch)
 		site.requireRan(t, 1)
 	})
 }
@@ -164,10 +165,10 @@ func TestContent_errorsOfTheHandlerAreReplayed(t *testing.T) {
 		require.Equal(t, status, again.status)
 		require.NotContains(t, again.body, `"code"`)
 		require.Equal(t, "7", again.header.Get("Retry-After"))
-		require.Equal(t, guardhttp.ResultReplayed, site.outcome(t).Result)
+		require.Equal(t, idempotency.Replayed, site.outcome(t).Result)
 
 		mismatch := site.send(t, http.MethodPost, path, "another body", key)
-		mismatch.requireRefused(t, http.StatusUnprocessableEntity, guardhttp.ResultMismatch)
+		mismatch.requireRefused(t, http.StatusUnprocessableEntity, idempotency.Mismatch)
 	}
 	site.requireRan(t, 11)
 }
@@ -271,9 +272,9 @@ func TestContent_answersAtTheCap(t *testing.T) {
 				size, _ := strconv.Atoi(r.URL.Query().Get("size"))
 				write(w, strings.Repeat("a", size))
 			}
-			kept := store.site(t, contentSetup{http2: http2, handler: handler, opts: []guardhttp.Option{guardhttp.WithMaxAnswer(most)}})
+			kept := store.site(t, contentSetup{http2: http2, handler: handler, opts: []guardhttp.Option{idempotency.WithMaxAnswer(most)}})
 			rerun := store.site(t, contentSetup{http2: http2, handler: handler,
-				opts: []guardhttp.Option{guardhttp.WithMaxAnswer(most), guardhttp.WithRerun()}})
+				opts: []guardhttp.Option{idempotency.WithMaxAnswer(most), idempotency.WithRerun()}})
 			for _, size := range []int{most - 1, most} {
 				path, key := fmt.Sprint("/large?size=", size), contentHeader("Idempotency-Key", rand.Text())
 				first := kept.send(t, http.MethodPost, path, "", key)
@@ -286,19 +287,19 @@ func TestContent_answersAtTheCap(t *testing.T) {
 				first := kept.send(t, http.MethodPost, path, "", key)
 				require.NoError(t, first.err)
 				require.Len(t, first.body, size, name)
-				require.Equal(t, guardhttp.KeepTombstone, kept.outcome(t).Kept)
+				require.Equal(t, idempotency.KeepTombstone, kept.outcome(t).Kept)
 				for range 2 {
-					kept.send(t, http.MethodPost, path, "", key).requireRefused(t, http.StatusConflict, guardhttp.ResultNotReplayable)
+					kept.send(t, http.MethodPost, path, "", key).requireRefused(t, http.StatusConflict, idempotency.NotReplayable)
 					require.NoError(t, kept.outcome(t).Err)
 				}
-				kept.send(t, http.MethodPost, path, "other", key).requireRefused(t, http.StatusUnprocessableEntity, guardhttp.ResultMismatch)
+				kept.send(t, http.MethodPost, path, "other", key).requireRefused(t, http.StatusUnprocessableEntity, idempotency.Mismatch)
 				kept.requireRan(t, 3+i)
 
 				for n := range 2 {
 					first := rerun.send(t, http.MethodPost, path, "", contentHeader("Idempotency-Key", fmt.Sprintf("%q", name)))
 					require.Len(t, first.body, size, name)
 					require.False(t, first.replayed())
-					require.Equal(t, guardhttp.KeepNothing, rerun.outcome(t).Kept)
+					require.Equal(t, idempotency.KeepNothing, rerun.outcome(t).Kept)
 					rerun.requireRan(t, 2*i+n+1)
 				}
 			}
@@ -351,14 +352,14 @@ func TestContent_fingerprints(t *testing.T) {
 		first := post(t, site, "/f?a=1&b=2", "query", "x")
 		post(t, site, "/f?a=1&b=2", "query", "x").requireReplayOf(t, first)
 		for _, path := range []string{"/f", "/f?a=1", "/f?b=2&a=1", "/f?a=1&b=%32"} {
-			post(t, site, path, "query", "x").requireRefused(t, 422, guardhttp.ResultMismatch)
+			post(t, site, path, "query", "x").requireRefused(t, 422, idempotency.Mismatch)
 		}
 	})
 	t.Run("a query is not a body", func(t *testing.T) {
 		site := store.site(t, contentSetup{handler: contentEcho})
 		post(t, site, "/f?ab", "mix", "c")
-		post(t, site, "/f?a", "mix", "bc").requireRefused(t, 422, guardhttp.ResultMismatch)
-		post(t, site, "/f", "mix", "abc").requireRefused(t, 422, guardhttp.ResultMismatch)
+		post(t, site, "/f?a", "mix", "bc").requireRefused(t, 422, idempotency.Mismatch)
+		post(t, site, "/f", "mix", "abc").requireRefused(t, 422, idempotency.Mismatch)
 	})
 	t.Run("of your own", func(t *testing.T) {
 		refusal := errors.New("a secret reason")
@@ -371,11 +372,11 @@ func TestContent_fingerprints(t *testing.T) {
 			})}})
 		first := post(t, site, "/own?q=1", "own", "Body")
 		post(t, site, "/own?q=2", "own", "bODY").requireReplayOf(t, first)
-		post(t, site, "/own", "own", "other").requireRefused(t, 422, guardhttp.ResultMismatch)
+		post(t, site, "/own", "own", "other").requireRefused(t, 422, idempotency.Mismatch)
 		site.send(t, http.MethodPost, "/own", "Body", contentHeader("Idempotency-Key", "own"), contentHeader("X-Version", "2")).
-			requireRefused(t, 422, guardhttp.ResultMismatch)
+			requireRefused(t, 422, idempotency.Mismatch)
 		bad := post(t, site, "/own", "new", "bad")
-		bad.requireRefused(t, http.StatusBadRequest, guardhttp.ResultBodyInvalid)
+		bad.requireRefused(t, http.StatusBadRequest, idempotency.BodyInvalid)
 		require.NotContains(t, bad.body, "secret")
 		require.ErrorIs(t, site.outcome(t).Err, refusal)
 		site.requireRan(t, 1)
@@ -384,7 +385,7 @@ func TestContent_fingerprints(t *testing.T) {
 		site := store.site(t, contentSetup{handler: contentEcho, opts: []guardhttp.Option{
 			guardhttp.WithFingerprint(func(_ *http.Request, body []byte) ([]byte, error) { return body, nil })}})
 		post(t, site, "/nil", "nil", "")
-		post(t, site, "/nil", "nil", "x").requireRefused(t, 422, guardhttp.ResultMismatch)
+		post(t, site, "/nil", "nil", "x").requireRefused(t, 422, idempotency.Mismatch)
 	})
 	t.Run("none", func(t *testing.T) {
 		site := store.site(t, contentSetup{handler: contentEcho, opts: []guardhttp.Option{guardhttp.WithFingerprint(nil)}})
@@ -397,14 +398,14 @@ func TestContent_fingerprints(t *testing.T) {
 		printing.requireRan(t, 0)
 	})
 	t.Run("rejecting takes one if it is given", func(t *testing.T) {
-		site := store.site(t, contentSetup{handler: contentEcho, opts: []guardhttp.Option{guardhttp.WithMode(guardhttp.Reject),
+		site := store.site(t, contentSetup{handler: contentEcho, opts: []guardhttp.Option{idempotency.WithMode(idempotency.Reject),
 			guardhttp.WithFingerprint(func(_ *http.Request, body []byte) ([]byte, error) { return body, nil })}})
 		post(t, site, "/reject", "reject", "one")
-		post(t, site, "/reject", "reject", "two").requireRefused(t, 422, guardhttp.ResultMismatch)
-		post(t, site, "/reject", "reject", "one").requireRefused(t, 409, guardhttp.ResultDone)
-		plain := store.site(t, contentSetup{handler: contentEcho, opts: []guardhttp.Option{guardhttp.WithMode(guardhttp.Reject)}})
+		post(t, site, "/reject", "reject", "two").requireRefused(t, 422, idempotency.Mismatch)
+		post(t, site, "/reject", "reject", "one").requireRefused(t, 409, idempotency.Done)
+		plain := store.site(t, contentSetup{handler: contentEcho, opts: []guardhttp.Option{idempotency.WithMode(idempotency.Reject)}})
 		post(t, plain, "/plain", "reject", "one")
-		post(t, plain, "/plain", "reject", "two").requireRefused(t, 409, guardhttp.ResultDone)
+		post(t, plain, "/plain", "reject", "two").requireRefused(t, 409, idempotency.Done)
 	})
 }
 
@@ -425,7 +426,7 @@ func TestContent_methods(t *testing.T) {
 				require.Equal(t, 200, a.status)
 				require.Equal(t, map[bool]string{true: method, false: ""}[method != "HEAD"], a.body)
 				require.False(t, a.replayed())
-				require.Equal(t, guardhttp.ResultUntouched, site.outcome(t).Result)
+				require.Equal(t, idempotency.Untouched, site.outcome(t).Result)
 				site.requireRan(t, 2*i+n+1)
 			}
 		}
@@ -446,8 +447,8 @@ func TestContent_methods(t *testing.T) {
 		before := asked(t)
 		for i, method := range []string{"PUT", "DELETE", "LOCK"} {
 			require.Equal(t, method, site.send(t, method, "/keyless", "").body)
-			require.Equal(t, guardhttp.ResultUntouched, site.outcome(t).Result)
-			site.send(t, method, "/keyless", "", contentHeader("Idempotency-Key", `"`)).requireRefused(t, 400, guardhttp.ResultKeyInvalid)
+			require.Equal(t, idempotency.Untouched, site.outcome(t).Result)
+			site.send(t, method, "/keyless", "", contentHeader("Idempotency-Key", `"`)).requireRefused(t, 400, idempotency.KeyInvalid)
 			site.requireRan(t, i+1)
 		}
 		require.Equal(t, before, asked(t))
@@ -463,23 +464,23 @@ func TestContent_methods(t *testing.T) {
 			require.Equal(t, "PUT", site.send(t, "PUT", "/chosen", "", contentHeader("Idempotency-Key", "k")).body)
 		}
 		site.requireRan(t, 4)
-		site.send(t, "GET", "/chosen", "").requireRefused(t, 400, guardhttp.ResultKeyMissing)
+		site.send(t, "GET", "/chosen", "").requireRefused(t, 400, idempotency.KeyMissing)
 		site.requireRan(t, 4)
 	})
 	t.Run("without a key", func(t *testing.T) {
-		site := store.site(t, contentSetup{handler: handler, opts: []guardhttp.Option{guardhttp.WithOptionalKey()}})
+		site := store.site(t, contentSetup{handler: handler, opts: []guardhttp.Option{idempotency.WithOptionalKey()}})
 		before := asked(t)
 		for range 2 {
 			a := site.send(t, "POST", "/optional", "")
 			require.Equal(t, "POST", a.body)
 			require.False(t, a.replayed())
-			require.Equal(t, guardhttp.ResultUntouched, site.outcome(t).Result)
+			require.Equal(t, idempotency.Untouched, site.outcome(t).Result)
 		}
 		site.requireRan(t, 2)
 		require.Equal(t, before, asked(t))
 		// what is there must be good
 		for _, bad := range []string{"", `"`, "a b", strings.Repeat("k", 256)} {
-			site.post(t, bad, "").requireRefused(t, 400, guardhttp.ResultKeyInvalid)
+			site.post(t, bad, "").requireRefused(t, 400, idempotency.KeyInvalid)
 		}
 		site.requireRan(t, 2)
 		first := site.post(t, "k", "")
@@ -489,10 +490,10 @@ func TestContent_methods(t *testing.T) {
 	t.Run("without a key that is required", func(t *testing.T) { // row 4
 		site := store.site(t, contentSetup{handler: handler})
 		before := asked(t)
-		site.send(t, "PATCH", "/required", "").requireRefused(t, 400, guardhttp.ResultKeyMissing)
-		site.send(t, "POST", "/required", "").requireRefused(t, 400, guardhttp.ResultKeyMissing)
-		require.Equal(t, guardhttp.ResultKeyMissing, site.outcome(t).Result)
-		require.ErrorIs(t, site.outcome(t).Err, guardhttp.ErrNoKey)
+		site.send(t, "PATCH", "/required", "").requireRefused(t, 400, idempotency.KeyMissing)
+		site.send(t, "POST", "/required", "").requireRefused(t, 400, idempotency.KeyMissing)
+		require.Equal(t, idempotency.KeyMissing, site.outcome(t).Result)
+		require.ErrorIs(t, site.outcome(t).Err, idempotency.ErrNoKey)
 		site.requireRan(t, 0)
 		require.Equal(t, before, asked(t))
 	})
@@ -573,15 +574,15 @@ func TestContent_scopes(t *testing.T) {
 			"part is missing": guardhttp.Join(guardhttp.FromHeader("X-Tenant"), guardhttp.FromHeader("X-Nobody")),
 			"part is empty":   guardhttp.Join(guardhttp.FromHeader("X-Tenant"), func(*http.Request) (string, error) { return "", nil }),
 		} {
-			for _, opts := range [][]guardhttp.Option{nil, {guardhttp.WithOptionalKey()}} {
+			for _, opts := range [][]guardhttp.Option{nil, {idempotency.WithOptionalKey()}} {
 				site := store.site(t, contentSetup{handler: whoami, opts: append(opts, guardhttp.WithScope(scope))})
 				before := store.server.Calls(t)["evalsha"]
 				a := site.post(t, "k", "{}")
-				a.requireRefused(t, http.StatusInternalServerError, guardhttp.ResultRefused)
+				a.requireRefused(t, http.StatusInternalServerError, idempotency.Refused)
 				require.NotContains(t, a.body, "database")
 				require.NotContains(t, a.body, "X-Nobody")
 				o := site.outcome(t)
-				require.Equal(t, guardhttp.ResultRefused, o.Result, name)
+				require.Equal(t, idempotency.Refused, o.Result, name)
 				require.Error(t, o.Err)
 				site.requireRan(t, 0)
 				require.Equal(t, before, store.server.Calls(t)["evalsha"], "the store is not asked")
@@ -590,10 +591,10 @@ func TestContent_scopes(t *testing.T) {
 	})
 	t.Run("keys that cannot be found out", func(t *testing.T) {
 		boom := errors.New("the secret database is down")
-		for _, opts := range [][]guardhttp.Option{nil, {guardhttp.WithOptionalKey()}} {
+		for _, opts := range [][]guardhttp.Option{nil, {idempotency.WithOptionalKey()}} {
 			site := store.site(t, contentSetup{handler: whoami, opts: opts, key: func(*http.Request) (string, error) { return "k", boom }})
 			a := site.post(t, "k", "")
-			a.requireRefused(t, http.StatusInternalServerError, guardhttp.ResultRefused)
+			a.requireRefused(t, http.StatusInternalServerError, idempotency.Refused)
 			require.NotContains(t, a.body, "database")
 			require.ErrorIs(t, site.outcome(t).Err, boom)
 			site.requireRan(t, 0)

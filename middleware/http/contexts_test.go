@@ -13,6 +13,7 @@ import (
 	"github.com/seed-1795987d/onerun/backend/memory"
 	"github.com/seed-1795987d/onerun/guard"
 	guardhttp "github.com/seed-1795987d/onerun/middleware/http"
+	"github.com/seed-1795987d/onerun/middleware/idempotency"
 )
 
 // A handler may look at its context's error only, which nothing has made it wait for.
@@ -20,7 +21,7 @@ func TestTimeout_isSeenByAHandlerThatAsksForTheErrorOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, err := guard.New(memory.New(), guard.WithNamespace("test"))
 		require.NoError(t, err)
-		mw, err := guardhttp.New(g, guardhttp.FromHeader("Key"), guardhttp.WithGlobalKeys(), guardhttp.WithMaxHold(time.Minute))
+		mw, err := guardhttp.New(g, guardhttp.FromHeader("Key"), idempotency.WithGlobalKeys(), idempotency.WithMaxHold(time.Minute))
 		require.NoError(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()

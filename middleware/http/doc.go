@@ -14,8 +14,11 @@
 //	  → run the handler                its answer goes to the client and is recorded
 //	  → release the lease              keep the answer (WithPolicy) for 24 hours (WithOnce)
 //
-// [WithMode] refuses or runs retries instead. [WithMethods] sets which methods need a key. By
-// default, requests that change nothing, such as GET, are passed on.
+// [idempotency.WithMode] refuses or runs retries instead. [WithMethods] sets which methods need a
+// key. By default, requests that change nothing, such as GET, are passed on.
+//
+// What HTTP has in common with gRPC is in the package idempotency: most options, the modes, the
+// results and the errors. New takes its options beside those of this package.
 //
 // The header Idempotency-Key and the status codes follow
 // draft-ietf-httpapi-idempotency-key-header-07, which is a draft and no RFC. Refusals are problem
@@ -60,8 +63,9 @@
 //
 //   - server-sent events
 //   - a hijacked connection
-//   - an answer with trailers, or one longer than [WithMaxAnswer]
-//   - an answer for which the handler called [SetKeep] with [KeepTombstone] before its first byte
+//   - an answer with trailers, or one longer than [idempotency.WithMaxAnswer]
+//   - an answer for which the handler called [SetKeep] with [idempotency.KeepTombstone] before its
+//     first byte
 //
 // A handler that returns without having written answers with an empty 200. If that is kept, it is
 // sent at once. A framework that writes later gets an error, because a retry would not get what it
@@ -78,8 +82,8 @@
 // A process can die between the handler's side effect and the end of the request. The key is free
 // again when the lease ends, and a retry runs the handler once more. So it is if the store is away
 // at the end of a run for longer than the lease lasts: the client has its answer, no record is
-// left, and the retry can get another answer. [WithAnswerAfterRecord] holds the answer back until
-// it is recorded.
+// left, and the retry can get another answer. [idempotency.WithAnswerAfterRecord] holds the answer
+// back until it is recorded.
 //
 // Write [guard.Fence] beside what the handler writes, so that a stale run is refused. If the side
 // effect must not repeat at all, put it and its own record of the key into one transaction.

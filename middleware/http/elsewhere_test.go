@@ -14,6 +14,7 @@ import (
 	"github.com/seed-1795987d/onerun/backend/memory"
 	"github.com/seed-1795987d/onerun/guard"
 	guardhttp "github.com/seed-1795987d/onerun/middleware/http"
+	"github.com/seed-1795987d/onerun/middleware/idempotency"
 )
 
 // An elsewhereBuffer is a writer that leads nowhere, as that of fasthttp's adaptor.
@@ -90,7 +91,7 @@ func elsewhereSite(t *testing.T, http2 bool, wrap func(http.ResponseWriter) http
 			reports.Add(1)
 		}
 	}}))
-	idempotent, err := guardhttp.New(g, guardhttp.IdempotencyKey, guardhttp.WithGlobalKeys())
+	idempotent, err := guardhttp.New(g, guardhttp.IdempotencyKey, idempotency.WithGlobalKeys())
 	require.NoError(t, err)
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w = wrap(w)

@@ -17,6 +17,7 @@ import (
 	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/guard/guardtest"
 	guardhttp "github.com/seed-1795987d/onerun/middleware/http"
+	"github.com/seed-1795987d/onerun/middleware/idempotency"
 )
 
 // tenant is a scope: it returns the caller that an authentication has established.
@@ -90,8 +91,8 @@ func wrap(h http.HandlerFunc, key guardhttp.KeyFunc, opts ...guardhttp.Option) h
 // A setting that cannot work is refused by its name.
 func ExampleNew_refused() {
 	g, _ := guard.New(memory.New(), guard.WithNamespace("shop"))
-	_, err := guardhttp.New(g, guardhttp.IdempotencyKey, guardhttp.WithOnce(-time.Hour), guardhttp.WithRetryAfter(0),
-		guardhttp.WithGlobalKeys())
+	_, err := guardhttp.New(g, guardhttp.IdempotencyKey, idempotency.WithOnce(-time.Hour), idempotency.WithRetryAfter(0),
+		idempotency.WithGlobalKeys())
 	fmt.Println(err)
 	// Output:
 	// guard: WithOnce(-1h0m0s): must be positive
@@ -161,7 +162,7 @@ func ExampleFromContext() {
 
 // Rejecting keeps no answers: once for each key, and a refusal after that.
 func ExampleWithMode_reject() {
-	h := wrap(hello, guardhttp.IdempotencyKey, guardhttp.WithMode(guardhttp.Reject))
+	h := wrap(hello, guardhttp.IdempotencyKey, idempotency.WithMode(idempotency.Reject))
 	send(h, "/", "k", "")
 	send(h, "/", "k", "")
 	// Output:
@@ -177,7 +178,7 @@ func ExampleWithMode_exclusive() {
 			send(again, "/deposit", "", "") // another request of the same user, meanwhile
 		}
 		hello(w, r)
-	}, tenant, guardhttp.WithMode(guardhttp.Exclusive), guardhttp.WithGroup("account"))
+	}, tenant, idempotency.WithMode(idempotency.Exclusive), idempotency.WithGroup("account"))
 	again = oneAtATime
 
 	send(oneAtATime, "/withdraw", "", "")
@@ -195,7 +196,7 @@ func ExampleWithWait() {
 		close(started)
 		time.Sleep(20 * time.Millisecond)
 		hello(w, r)
-	}, guardhttp.IdempotencyKey, guardhttp.WithWait(5*time.Second))
+	}, guardhttp.IdempotencyKey, idempotency.WithWait(5*time.Second))
 
 	var first sync.WaitGroup
 	first.Go(func() {
@@ -219,8 +220,8 @@ func ExampleWithMaxScopeWaiters() {
 		waiting <- struct{}{}
 		<-end
 		hello(w, r)
-	}, guardhttp.IdempotencyKey, guardhttp.WithWait(time.Minute), guardhttp.WithMaxScopeWaiters(1),
-		guardhttp.WithLease(guard.WithHook(guard.Hook{Wait: func(context.Context, guard.Event) { waiting <- struct{}{} }})))
+	}, guardhttp.IdempotencyKey, idempotency.WithWait(time.Minute), idempotency.WithMaxScopeWaiters(1),
+		idempotency.WithLease(guard.WithHook(guard.Hook{Wait: func(context.Context, guard.Event) { waiting <- struct{}{} }})))
 
 	var requests sync.WaitGroup
 	for range 2 { // one runs, and one waits
@@ -242,7 +243,7 @@ func ExampleWithMaxScopeWaiters() {
 func ExampleKeyFunc_unguarded() {
 	h := wrap(hello, func(r *http.Request) (string, error) {
 		if r.URL.Path != "/batch" {
-			return "", guardhttp.ErrUnguarded
+			return "", idempotency.ErrUnguarded
 		}
 		return guardhttp.IdempotencyKey(r)
 	})
@@ -258,7 +259,7 @@ func ExampleKeyFunc_unguarded() {
 // A tenant has one record at a time. A request with a further key is refused, and retries of what
 // was recorded are not.
 func ExampleWithMaxScopeRecords() {
-	h := wrap(hello, guardhttp.IdempotencyKey, guardhttp.WithMaxScopeRecords(1))
+	h := wrap(hello, guardhttp.IdempotencyKey, idempotency.WithMaxScopeRecords(1))
 	send(h, "/", "k1", "")
 	send(h, "/", "k2", "")
 	send(h, "/", "k1", "")
@@ -274,7 +275,7 @@ func ExampleSetKeep() {
 		ctx := r.Context()
 		lease, _ := guard.FromContext(ctx)
 		fmt.Println("runs for", guardhttp.Key(ctx), lease.Valid(), guard.Fence(ctx) > 0)
-		guardhttp.SetKeep(ctx, guardhttp.KeepTombstone) // a secret, to be given once
+		guardhttp.SetKeep(ctx, idempotency.KeepTombstone) // a secret, to be given once
 		fmt.Fprintln(w, "the secret")
 	}, guardhttp.IdempotencyKey)
 	send(h, "/", "k", "")
@@ -305,7 +306,7 @@ func ExampleTrack() {
 // The first days in production: count what would happen.
 func ExampleWithShadow() {
 	counts := expvar.NewMap("idempotency")
-	h := wrap(hello, guardhttp.IdempotencyKey, guardhttp.WithShadow(), guardhttp.WithObserver(guardhttp.Observer{
+	h := wrap(hello, guardhttp.IdempotencyKey, idempotency.WithShadow(), guardhttp.WithObserver(guardhttp.Observer{
 		End: func(_ context.Context, o guardhttp.Outcome) { counts.Add(string(o.Result), 1) },
 	}))
 	send(h, "/", "k", "")
@@ -322,17 +323,17 @@ func ExampleWithShadow() {
 // What is kept is encrypted. To rotate, the new key is added behind the old one, then goes before
 // it.
 func ExampleWithEncryption() {
-	key := func(id string, letter string) guardhttp.EncryptionKey {
+	key := func(id string, letter string) idempotency.EncryptionKey {
 		// in earnest, from a vault
-		return guardhttp.EncryptionKey{ID: id, Secret: []byte(strings.Repeat(letter, 32))}
+		return idempotency.EncryptionKey{ID: id, Secret: []byte(strings.Repeat(letter, 32))}
 	}
 	g, _ := guard.New(memory.New(), guard.WithNamespace("shop"))
-	for _, keys := range [][]guardhttp.EncryptionKey{
+	for _, keys := range [][]idempotency.EncryptionKey{
 		{key("2025", "a")},
 		{key("2026", "b"), key("2025", "a")},
 		{key("2026", "b")},
 	} {
-		idempotent, err := guardhttp.New(g, guardhttp.IdempotencyKey, guardhttp.WithScope(tenant), guardhttp.WithEncryption(keys...))
+		idempotent, err := guardhttp.New(g, guardhttp.IdempotencyKey, guardhttp.WithScope(tenant), idempotency.WithEncryption(keys...))
 		if err != nil {
 			panic(err)
 		}
@@ -403,7 +404,7 @@ func ExampleWithClientCancel() {
 			return
 		}
 		hello(w, r)
-	}, guardhttp.IdempotencyKey, guardhttp.WithClientCancel())
+	}, guardhttp.IdempotencyKey, idempotency.WithClientCancel())
 
 	r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/search", nil)
 	r.Header.Set("X-Tenant", "acme")
@@ -423,7 +424,7 @@ func ExampleWithFailOpen() {
 	if err != nil {
 		panic(err)
 	}
-	idempotent, err := guardhttp.New(g, guardhttp.IdempotencyKey, guardhttp.WithScope(tenant), guardhttp.WithFailOpen())
+	idempotent, err := guardhttp.New(g, guardhttp.IdempotencyKey, guardhttp.WithScope(tenant), idempotency.WithFailOpen())
 	if err != nil {
 		panic(err)
 	}
@@ -445,7 +446,7 @@ func ExampleWithAnswerAfterRecord() {
 	if err != nil {
 		panic(err)
 	}
-	idempotent, err := guardhttp.New(g, guardhttp.IdempotencyKey, guardhttp.WithScope(tenant), guardhttp.WithAnswerAfterRecord(),
+	idempotent, err := guardhttp.New(g, guardhttp.IdempotencyKey, guardhttp.WithScope(tenant), idempotency.WithAnswerAfterRecord(),
 		guardhttp.WithProblems(func(w http.ResponseWriter, _ *http.Request, p guardhttp.Problem) {
 			w.WriteHeader(p.Status)
 			fmt.Fprintf(w, "%s, the handler ran: %t", p.Code, guard.Ran(p.Err))
@@ -460,7 +461,7 @@ func ExampleWithAnswerAfterRecord() {
 
 // Two paths take the same keys, because they change the same thing.
 func ExampleWithGroup() {
-	h := wrap(hello, guardhttp.IdempotencyKey, guardhttp.WithGroup("order"))
+	h := wrap(hello, guardhttp.IdempotencyKey, idempotency.WithGroup("order"))
 	send(h, "/v1/orders", "k", "")
 	send(h, "/v2/orders", "k", "")
 	// Output:

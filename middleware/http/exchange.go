@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/seed-1795987d/onerun/middleware/idempotency"
 	"github.com/seed-1795987d/onerun/middleware/internal/idempotent"
 )
 
@@ -41,18 +42,18 @@ type exchange struct {
 // serve answers the request.
 func (q *exchange) serve() {
 	if !q.m.covers(q.r.Method) || !q.routed() {
-		q.call.Result = idempotent.Untouched
+		q.call.Result = idempotency.Untouched
 		q.next.ServeHTTP(q.w, q.r)
 		return
 	}
 	result, err := q.read()
-	if q.fiber && result != ResultUntouched && !q.m.Shadow {
-		result, err = ResultRefused, errFiber
+	if q.fiber && result != idempotency.Untouched && !q.m.Shadow {
+		result, err = idempotency.Refused, errFiber
 	}
 	err = idempotent.NotRun(err)
-	q.call.Result, q.call.Err = idempotent.Result(result), err
+	q.call.Result, q.call.Err = result, err
 	switch {
-	case result == ResultUntouched:
+	case result == idempotency.Untouched:
 		q.pass(q.w, q.in)
 	case q.m.Shadow:
 		q.shadow()
@@ -116,7 +117,7 @@ func (q *exchange) handBack() {
 
 // read determines the key and the fingerprint of the request. It returns an empty Result if the
 // request can run under a lease, and otherwise its result.
-func (q *exchange) read() (Result, error) {
+func (q *exchange) read() (idempotency.Result, error) {
 	q.in = &q.own.request
 	*q.in = *q.r
 	if q.in.Body == nil {
@@ -130,18 +131,18 @@ func (q *exchange) read() (Result, error) {
 	switch {
 	case q.body.err != nil:
 		return q.badBody()
-	case errors.Is(err, ErrUnguarded):
-		return ResultUntouched, nil
-	case errors.Is(err, ErrNoKey), err == nil && key == "":
+	case errors.Is(err, idempotency.ErrUnguarded):
+		return idempotency.Untouched, nil
+	case errors.Is(err, idempotency.ErrNoKey), err == nil && key == "":
 		if !q.m.requires(q.r.Method) {
-			return ResultUntouched, nil
+			return idempotency.Untouched, nil
 		}
-		return ResultKeyMissing, err
+		return idempotency.KeyMissing, err
 	case err != nil:
-		if invalid := (*KeyError)(nil); errors.As(err, &invalid) {
-			return ResultKeyInvalid, err
+		if invalid := (*idempotency.KeyError)(nil); errors.As(err, &invalid) {
+			return idempotency.KeyInvalid, err
 		}
-		return ResultRefused, err
+		return idempotency.Refused, err
 	}
 	scope := ""
 	if q.m.scope != nil {
@@ -150,12 +151,12 @@ func (q *exchange) read() (Result, error) {
 		switch {
 		case q.body.err != nil:
 			return q.badBody()
-		case errors.Is(err, ErrUnguarded):
-			return ResultUntouched, nil
+		case errors.Is(err, idempotency.ErrUnguarded):
+			return idempotency.Untouched, nil
 		case err != nil:
-			return ResultRefused, fmt.Errorf("guardhttp: the scope: %w", err)
+			return idempotency.Refused, fmt.Errorf("guardhttp: the scope: %w", err)
 		case scope == "":
-			return ResultRefused, errNoScope
+			return idempotency.Refused, errNoScope
 		}
 	}
 	// net/http notices that a client has gone only after its body was read
@@ -167,7 +168,7 @@ func (q *exchange) read() (Result, error) {
 	if q.m.Prints() {
 		rewind(q.in, q.body)
 		if q.call.Fingerprint, err = q.m.print.of(q.in, q.body.bytes); err != nil {
-			return ResultBodyInvalid, fmt.Errorf("guardhttp: the fingerprint: %w", err)
+			return idempotency.BodyInvalid, fmt.Errorf("guardhttp: the fingerprint: %w", err)
 		}
 	}
 	q.call.Run.Key, q.call.Scope, q.call.Key = key, scope, q.m.identity(scope, key, q.routeHost(), q.in)
@@ -192,9 +193,9 @@ func patternHost(pattern string) string {
 var errNoScope = errors.New("guardhttp: the scope is empty")
 
 // badBody returns the result of a request whose body could not be read.
-func (q *exchange) badBody() (Result, error) {
+func (q *exchange) badBody() (idempotency.Result, error) {
 	if large := (*http.MaxBytesError)(nil); errors.As(q.body.err, &large) {
-		return ResultBodyTooLarge, q.body.err
+		return idempotency.BodyTooLarge, q.body.err
 	}
-	return ResultBodyInvalid, q.body.err
+	return idempotency.BodyInvalid, q.body.err
 }

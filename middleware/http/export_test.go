@@ -4,5 +4,5 @@ import "time"
 
 // PatientShadow is WithShadow with another time to wait for the store.
 func PatientShadow(d time.Duration) Option {
-	return func(s *settings) { s.Shadow, s.Patience = true, d }
+	return option(func(s *settings) { s.Shadow, s.Patience = true, d })
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 	guardhttp "github.com/seed-1795987d/onerun/middleware/http"
+	"github.com/seed-1795987d/onerun/middleware/idempotency"
 )
 
 // Requests that can run without a lease wait no more than a moment for a store that does not
@@ -25,8 +26,8 @@ func TestFailOpen_doesNotWaitForTheStore(t *testing.T) {
 	t.Parallel()
 	for name, opts := range map[string][]guardhttp.Option{
 		"":                nil,
-		", waiting":       {guardhttp.WithWait(time.Minute)},
-		", client cancel": {guardhttp.WithClientCancel()},
+		", waiting":       {idempotency.WithWait(time.Minute)},
+		", client cancel": {idempotency.WithClientCancel()},
 	} {
 		for outage, o := range lifeOutages {
 			t.Run(outage+name, func(t *testing.T) {
@@ -35,7 +36,7 @@ func TestFailOpen_doesNotWaitForTheStore(t *testing.T) {
 				store := single.New(server.Client(t))
 				warmLifeStore(t, store)
 				h, _ := counted(http.StatusCreated, nil)
-				s := lifeServe(t, lifeGuard(t, store), h, append(opts, guardhttp.WithFailOpen())...)
+				s := lifeServe(t, lifeGuard(t, store), h, append(opts, idempotency.WithFailOpen())...)
 				requireRan(t, s.post(t, "before", ""), http.StatusCreated, "run 1")
 				o.begin(server)
 				stalls := redistest.WatchStalls()
@@ -48,7 +49,7 @@ func TestFailOpen_doesNotWaitForTheStore(t *testing.T) {
 						first = time.Since(started) - stalls.Since(started)
 					}
 					outcome := s.log.await(t, run)[run-1]
-					require.Equal(t, guardhttp.ResultDegraded, outcome.Result)
+					require.Equal(t, idempotency.Degraded, outcome.Result)
 					require.ErrorIs(t, outcome.Err, guard.ErrStore)
 				}
 				// The first request waits 250 ms, and the others for as long once in a second.
@@ -108,7 +109,7 @@ func TestFailOpen_aServerThatRefusesRunsNothing(t *testing.T) {
 					defer cancel()
 					_ = g.Close(ctx)
 				})
-				s := lifeServe(t, g, h, guardhttp.WithFailOpen())
+				s := lifeServe(t, g, h, idempotency.WithFailOpen())
 				if strings.HasSuffix(name, "dead") {
 					servers[2].Kill()
 					nodes = nodes[:2]
@@ -117,7 +118,7 @@ func TestFailOpen_aServerThatRefusesRunsNothing(t *testing.T) {
 					require.NoError(t, begin(t.Context(), rdb))
 				}
 				for run := range 5 {
-					requireProblem(t, s.post(t, "k", "b"), http.StatusServiceUnavailable, guardhttp.ResultUnavailable)
+					requireProblem(t, s.post(t, "k", "b"), http.StatusServiceUnavailable, idempotency.Unavailable)
 					require.ErrorIs(t, s.log.await(t, run+1)[run].Err, guard.ErrStore)
 				}
 				require.Zero(t, runs.Load())
@@ -153,19 +154,19 @@ func TestFailOpen_keepsOthersAwayOnRedis(t *testing.T) {
 				warmLifeStore(t, store)
 				gate := newLifeGate(t)
 				h, runs := counted(http.StatusCreated, gate.pass)
-				degraded := lifeServe(t, lifeGuard(t, store, guard.WithNamespace("test")), h, guardhttp.WithFailOpen())
+				degraded := lifeServe(t, lifeGuard(t, store, guard.WithNamespace("test")), h, idempotency.WithFailOpen())
 				beside := lifeServe(t, lifeGuard(t, newStore(server.Client(t)), guard.WithNamespace("test")), h)
 				begin(proxy)
 				first := degraded.start(t.Context(), "k", "b")
 				gate.await(t)
 				for range 100 { // a claim that is released is free within this time
-					requireProblem(t, beside.post(t, "k", "b"), http.StatusConflict, guardhttp.ResultInFlight)
+					requireProblem(t, beside.post(t, "k", "b"), http.StatusConflict, idempotency.InFlight)
 					time.Sleep(lifePoll)
 				}
 				proxy.Restore()
 				gate.open()
 				requireRan(t, lifeReceive(t, first, "an answer"), http.StatusCreated, "run 1")
-				require.Equal(t, guardhttp.ResultDegraded, degraded.log.await(t, 1)[0].Result)
+				require.Equal(t, idempotency.Degraded, degraded.log.await(t, 1)[0].Result)
 				require.EqualValues(t, 1, runs.Load())
 			})
 		}

@@ -15,6 +15,7 @@ import (
 	"github.com/seed-1795987d/onerun/backend/memory"
 	"github.com/seed-1795987d/onerun/guard"
 	guardhttp "github.com/seed-1795987d/onerun/middleware/http"
+	"github.com/seed-1795987d/onerun/middleware/idempotency"
 )
 
 // Requests with one key that reach two servers, which share a store.
@@ -32,8 +33,8 @@ func TestWithLease_withFairServesRequestsInTheOrderInWhichTheyCame(t *testing.T)
 			g, err := guard.New(store, guard.WithNamespace("test"))
 			require.NoError(t, err)
 			defer func() { require.NoError(t, g.Close(context.Background())) }()
-			exclusive, err := guardhttp.New(g, guardhttp.IdempotencyKey, guardhttp.WithGlobalKeys(), guardhttp.WithMode(guardhttp.Exclusive),
-				guardhttp.WithWait(time.Minute), guardhttp.WithLease(guard.WithFair()))
+			exclusive, err := guardhttp.New(g, guardhttp.IdempotencyKey, idempotency.WithGlobalKeys(), idempotency.WithMode(idempotency.Exclusive),
+				idempotency.WithWait(time.Minute), idempotency.WithLease(guard.WithFair()))
 			require.NoError(t, err)
 			servers = append(servers, exclusive(work))
 		}

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	guardhttp "github.com/seed-1795987d/onerun/middleware/http"
+	"github.com/seed-1795987d/onerun/middleware/idempotency"
 )
 
 // flushMax is the largest answer of these tests that is kept.
@@ -57,20 +58,20 @@ func TestFlush_answersAreReplayed(t *testing.T) {
 			parts(2, "12345")(w, r)
 		}, true},
 		"the handler says that it is a stream": {func(w http.ResponseWriter, r *http.Request) {
-			guardhttp.SetKeep(r.Context(), guardhttp.KeepTombstone)
+			guardhttp.SetKeep(r.Context(), idempotency.KeepTombstone)
 			parts(2, "x")(w, r)
 		}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			contentProtocols(t, func(t *testing.T, http2 bool) {
-				site := store.site(t, contentSetup{http2: http2, handler: c.handler, opts: []guardhttp.Option{guardhttp.WithMaxAnswer(flushMax)}})
+				site := store.site(t, contentSetup{http2: http2, handler: c.handler, opts: []guardhttp.Option{idempotency.WithMaxAnswer(flushMax)}})
 				key := rand.Text()
 				first := site.post(t, key, "")
 				site.outcome(t) // the middleware has returned
 				again := site.post(t, key, "")
 				site.requireRan(t, 1)
 				if !c.replayed {
-					again.requireRefused(t, http.StatusConflict, guardhttp.ResultNotReplayable)
+					again.requireRefused(t, http.StatusConflict, idempotency.NotReplayable)
 					return
 				}
 				again.requireReplayOf(t, first)
@@ -100,7 +101,7 @@ func TestFlush_answersOfAReverseProxyAreReplayed(t *testing.T) {
 				require.NoError(t, err)
 				proxy := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(to) }}
 				contentProtocols(t, func(t *testing.T, http2 bool) {
-					site := store.site(t, contentSetup{http2: http2, handler: proxy.ServeHTTP, opts: []guardhttp.Option{guardhttp.WithMaxAnswer(flushMax)}})
+					site := store.site(t, contentSetup{http2: http2, handler: proxy.ServeHTTP, opts: []guardhttp.Option{idempotency.WithMaxAnswer(flushMax)}})
 					key := rand.Text()
 					first := site.post(t, key, "")
 					require.Equal(t, http.StatusCreated, first.status)
@@ -132,7 +133,7 @@ func TestFlush_aClientThatHasGone(t *testing.T) {
 					})
 				}, handler: func(w http.ResponseWriter, r *http.Request) {
 					if stream {
-						guardhttp.SetKeep(r.Context(), guardhttp.KeepTombstone)
+						guardhttp.SetKeep(r.Context(), idempotency.KeepTombstone)
 					}
 					_, _ = io.WriteString(w, "first ")
 					streamsMust(http.NewResponseController(w).Flush())
@@ -165,7 +166,7 @@ func TestFlush_aClientThatHasGone(t *testing.T) {
 				again := site.post(t, key, "")
 				if stream {
 					require.Error(t, err)
-					again.requireRefused(t, http.StatusConflict, guardhttp.ResultNotReplayable)
+					again.requireRefused(t, http.StatusConflict, idempotency.NotReplayable)
 					return
 				}
 				require.NoError(t, err)

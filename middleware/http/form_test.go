@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	guardhttp "github.com/seed-1795987d/onerun/middleware/http"
+	"github.com/seed-1795987d/onerun/middleware/idempotency"
 )
 
 // formParsers are ways in which code in front of the middleware reads a form.
@@ -73,7 +74,7 @@ func TestForm_parsedInFrontHasAFingerprint(t *testing.T) {
 					body, header = form("1")
 					site.post(t, key, body, header).requireReplayOf(t, first)
 					body, header = form("100")
-					site.post(t, key, body, header).requireRefused(t, http.StatusUnprocessableEntity, guardhttp.ResultMismatch)
+					site.post(t, key, body, header).requireRefused(t, http.StatusUnprocessableEntity, idempotency.Mismatch)
 				})
 			}
 		}
@@ -120,9 +121,9 @@ func TestFromForm_findsTheFieldOfAFormThatWasParsedInFront(t *testing.T) {
 				site.send(t, http.MethodPost, "/things?order=of-the-query", body, kind).requireReplayOf(t, first)
 			}
 			site.send(t, http.MethodPost, "/things", "amount=1&order=a&order=b", urlencoded).
-				requireRefused(t, http.StatusBadRequest, guardhttp.ResultKeyInvalid)
+				requireRefused(t, http.StatusBadRequest, idempotency.KeyInvalid)
 			site.send(t, http.MethodPost, "/things?order=of-the-query", "amount=1", urlencoded).
-				requireRefused(t, http.StatusBadRequest, guardhttp.ResultKeyMissing)
+				requireRefused(t, http.StatusBadRequest, idempotency.KeyMissing)
 		})
 	}
 }

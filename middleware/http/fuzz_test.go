@@ -16,6 +16,7 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"github.com/seed-1795987d/onerun/middleware/idempotency"
 	"github.com/stretchr/testify/require"
 )
 
@@ -64,8 +65,8 @@ func FuzzIdempotencyKey(f *testing.F) {
 			t.Fatalf("%q is %q, and not %q, %v", line, want, key, err)
 		}
 		if err != nil {
-			var invalid *KeyError
-			if !errors.As(err, &invalid) || errors.Is(err, ErrNoKey) || invalid.Reason == "" {
+			var invalid *idempotency.KeyError
+			if !errors.As(err, &invalid) || errors.Is(err, idempotency.ErrNoKey) || invalid.Reason == "" {
 				t.Fatalf("%q: %v", line, err)
 			}
 			if len(line) > 4 && strings.Contains(invalid.Reason, line) {
@@ -143,7 +144,7 @@ func FuzzRecord(f *testing.F) {
 				t.Fatal("what was read was changed")
 			}
 			if err != nil {
-				var unreadable *RecordError
+				var unreadable *idempotency.RecordError
 				if r != nil || !errors.As(err, &unreadable) || unreadable.Reason == "" {
 					t.Fatalf("%v %v", r, err)
 				}
@@ -414,7 +415,7 @@ func FuzzFromJSON(f *testing.F) {
 		r := httptest.NewRequest(http.MethodPost, "/", bytes.NewReader(body))
 		key, err := function(r)
 		want, valid, absent := fuzzJSON(body)
-		var invalid *KeyError
+		var invalid *idempotency.KeyError
 		switch {
 		case valid:
 			if err != nil || key != want {
@@ -422,7 +423,7 @@ func FuzzFromJSON(f *testing.F) {
 			}
 		case !errors.As(err, &invalid):
 			t.Fatalf("%q: %q, %v", body, key, err)
-		case errors.Is(err, ErrNoKey) != absent:
+		case errors.Is(err, idempotency.ErrNoKey) != absent:
 			t.Fatalf("%q: missing %v, and not %v", body, absent, err)
 		}
 		rest := new(bytes.Buffer)

@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	guardhttp "github.com/seed-1795987d/onerun/middleware/http"
+	"github.com/seed-1795987d/onerun/middleware/idempotency"
 )
 
 // headersOf serves a handler that sets headers and answers with a body.
@@ -343,7 +344,7 @@ func TestHeaders_ofAMiddlewareInFront(t *testing.T) {
 			require.Equal(t, values, again.header[name], name)
 		}
 		refused := site.post(t, "k", "another body")
-		refused.requireRefused(t, 422, guardhttp.ResultMismatch)
+		refused.requireRefused(t, 422, idempotency.Mismatch)
 		require.Equal(t, []string{"request-3"}, refused.header["X-Request-Id"])
 	})
 }
@@ -541,11 +542,11 @@ func TestHeaders_atTheirBounds(t *testing.T) {
 		path, key := "/bounds?"+query, contentHeader("Idempotency-Key", query)
 		first := site.send(t, http.MethodPost, path, "", key)
 		require.Equal(t, 200, first.status)
-		require.Equal(t, map[bool]guardhttp.Keep{true: guardhttp.KeepAnswer, false: guardhttp.KeepTombstone}[kept], site.outcome(t).Kept, query)
+		require.Equal(t, map[bool]idempotency.Keep{true: idempotency.KeepAnswer, false: idempotency.KeepTombstone}[kept], site.outcome(t).Kept, query)
 		again := site.send(t, http.MethodPost, path, "", key)
 		require.NoError(t, site.outcome(t).Err, "the record can be read")
 		if !kept {
-			again.requireRefused(t, http.StatusConflict, guardhttp.ResultNotReplayable)
+			again.requireRefused(t, http.StatusConflict, idempotency.NotReplayable)
 			continue
 		}
 		again.requireReplayOf(t, first)
@@ -581,7 +582,7 @@ func TestHeaders_thatAreNone(t *testing.T) {
 			again := site.post(t, key, "")
 			require.NoError(t, site.outcome(t).Err, "%s: the record can be read", what)
 			if again.status == http.StatusConflict {
-				again.requireRefused(t, http.StatusConflict, guardhttp.ResultNotReplayable)
+				again.requireRefused(t, http.StatusConflict, idempotency.NotReplayable)
 				continue
 			}
 			again.requireReplayOf(t, first)
@@ -663,7 +664,7 @@ func TestHeaders_lengthsThatAreWrong(t *testing.T) {
 					require.True(t, whole, "%s: %q is replayed, and the client got %q, %v", what, again.body, first.body, first.err)
 					again.requireReplayOf(t, first)
 				} else {
-					again.requireRefused(t, http.StatusConflict, guardhttp.ResultNotReplayable)
+					again.requireRefused(t, http.StatusConflict, idempotency.NotReplayable)
 				}
 				site.requireRan(t, 1)
 			}

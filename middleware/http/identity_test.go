@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	guardhttp "github.com/seed-1795987d/onerun/middleware/http"
+	"github.com/seed-1795987d/onerun/middleware/idempotency"
 )
 
 // Each function of the user's, and the handler, reads the body from its beginning, also if an
@@ -42,7 +43,7 @@ func TestKeys_eachFunctionReadsTheBody(t *testing.T) {
 			require.Equal(t, body, first.body)
 			site.send(t, http.MethodPost, "/orders", strings.Replace(body, "first", "again", 1)).requireReplayOf(t, first)
 			site.send(t, http.MethodPost, "/orders", strings.Replace(body, `"amount":"1"`, `"amount":"1000"`, 1)).
-				requireRefused(t, http.StatusUnprocessableEntity, guardhttp.ResultMismatch)
+				requireRefused(t, http.StatusUnprocessableEntity, idempotency.Mismatch)
 			require.False(t, site.send(t, http.MethodPost, "/orders", strings.Replace(body, `"account":"a"`, `"account":"b"`, 1)).replayed())
 			site.requireRan(t, 2)
 		})

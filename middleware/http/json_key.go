@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/seed-1795987d/onerun/middleware/idempotency"
 	"github.com/seed-1795987d/onerun/middleware/internal/keys"
 )
 
@@ -29,7 +30,7 @@ func FromJSON(field string, inside ...string) KeyFunc {
 		case errors.Is(err, keys.ErrMissing):
 			return "", missing(from)
 		case err != nil:
-			return "", &KeyError{From: from, Reason: err.Error()}
+			return "", &idempotency.KeyError{From: from, Reason: err.Error()}
 		}
 		return found(key, from)
 	}

@@ -7,43 +7,23 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/seed-1795987d/onerun/middleware/idempotency"
 	"github.com/seed-1795987d/onerun/middleware/internal/keys"
 )
 
-// A KeyFunc finds in a request what it must not run twice for. An error refuses the request: a
-// *KeyError with status 400, as the client's mistake, any other with 500, as the server's. An
-// empty key is a missing one, as is an error for which errors.Is(err, ErrNoKey) holds. With
-// ErrUnguarded, the request is passed on.
+// A KeyFunc finds in a request what it must not run twice for. An error refuses the request: an
+// *idempotency.KeyError with status 400, as the client's mistake, any other with 500, as the
+// server's. An empty key is a missing one, as is an error for which
+// errors.Is(err, idempotency.ErrNoKey) holds. With idempotency.ErrUnguarded, the request is passed
+// on.
 //
 // It may read the request's body, up to the size of WithMaxBody. Each function, and the handler,
 // gets the body from its beginning. A KeyFunc is called concurrently.
 type KeyFunc func(r *http.Request) (string, error)
 
-// ErrNoKey says that a request has no key. It is refused, unless New was given WithOptionalKey.
-var ErrNoKey = errors.New("there is no key")
-
-// ErrUnguarded is what a KeyFunc returns for a request that needs no key, such as one of an
-// internal client: it runs as if there were no middleware, and the store is not asked. Its result
-// is ResultUntouched. A scope, or a part of Join, that returns it leaves the request out, too.
-var ErrUnguarded = errors.New("guardhttp: the request is not guarded")
-
-// A KeyError is a key that a client has left out, or that cannot be used. It contains nothing that
-// the client has not sent.
-type KeyError struct {
-	From    string // where the key should be: "header Idempotency-Key"
-	Reason  string // "is missing"
-	Missing bool   // ErrNoKey
+func missing(from string) error {
+	return &idempotency.KeyError{From: from, Reason: "is missing", Missing: true}
 }
-
-func (e *KeyError) Error() string { return "guardhttp: " + e.From + " " + e.Reason }
-
-// Is reports whether target is ErrNoKey and the key is missing.
-func (e *KeyError) Is(target error) bool { return target == ErrNoKey && e.Missing }
-
-// Ran returns false: the handler did not run.
-func (e *KeyError) Ran() bool { return false }
-
-func missing(from string) error { return &KeyError{From: from, Reason: "is missing", Missing: true} }
 
 // maxText is the longest key in bytes, of those that are not read from a header.
 const maxText = 4096
@@ -71,7 +51,7 @@ func oneLine(h http.Header, name, from string) (string, error) {
 	case 1:
 		return lines[0], nil
 	default:
-		return "", &KeyError{From: from, Reason: fmt.Sprintf("occurs %d times in the request", len(lines))}
+		return "", &idempotency.KeyError{From: from, Reason: fmt.Sprintf("occurs %d times in the request", len(lines))}
 	}
 }
 
@@ -99,7 +79,7 @@ func FromForm(field string) KeyFunc {
 	return func(r *http.Request) (string, error) {
 		values, err := formValues(r, field)
 		if err != nil {
-			return "", &KeyError{From: from, Reason: "cannot be read: the body is no form that can be parsed"}
+			return "", &idempotency.KeyError{From: from, Reason: "cannot be read: the body is no form that can be parsed"}
 		}
 		switch len(values) {
 		case 0:
@@ -107,7 +87,7 @@ func FromForm(field string) KeyFunc {
 		case 1:
 			return found(values[0], from)
 		default:
-			return "", &KeyError{From: from, Reason: "occurs more than once in the form"}
+			return "", &idempotency.KeyError{From: from, Reason: "occurs more than once in the form"}
 		}
 	}
 }
@@ -130,7 +110,7 @@ func FromContext(key any) KeyFunc {
 		switch {
 		case errors.Is(err, keys.ErrNoValue):
 			return "", fmt.Errorf("guardhttp: %w for %T: %w: code in front of the middleware must put it into the request's context "+
-				"(r.WithContext); values that a framework keeps itself, as gin's c.Set does, are not there", err, key, ErrNoKey)
+				"(r.WithContext); values that a framework keeps itself, as gin's c.Set does, are not there", err, key, idempotency.ErrNoKey)
 		case err != nil:
 			return "", fmt.Errorf("guardhttp: FromContext(%T): %w", key, err)
 		}
@@ -155,7 +135,7 @@ func Join(first KeyFunc, more ...KeyFunc) KeyFunc {
 			rewind(r, body)
 			part, err := f(r)
 			if err == nil && part == "" {
-				err = fmt.Errorf("guardhttp: part %d of the key is empty: %w", i+1, ErrNoKey)
+				err = fmt.Errorf("guardhttp: part %d of the key is empty: %w", i+1, idempotency.ErrNoKey)
 			}
 			if err != nil {
 				return "", err
@@ -173,7 +153,7 @@ func found(key, from string) (string, error) {
 	case key == "":
 		return "", missing(from)
 	case len(key) > maxText:
-		return "", &KeyError{From: from, Reason: fmt.Sprintf("is longer than %d bytes", maxText)}
+		return "", &idempotency.KeyError{From: from, Reason: fmt.Sprintf("is longer than %d bytes", maxText)}
 	}
 	return key, nil
 }

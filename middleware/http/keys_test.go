@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	guardhttp "github.com/seed-1795987d/onerun/middleware/http"
+	"github.com/seed-1795987d/onerun/middleware/idempotency"
 )
 
 // keysEcho answers with the request's body, and with its key in a header.
@@ -108,9 +109,9 @@ func TestKeys_ofTheHeader(t *testing.T) {
 			require.Equal(t, c.key, key)
 			continue
 		}
-		var invalid *guardhttp.KeyError
+		var invalid *idempotency.KeyError
 		require.ErrorAs(t, err, &invalid, "%q", c.line)
-		require.NotErrorIs(t, err, guardhttp.ErrNoKey, "%q: it is there", c.line)
+		require.NotErrorIs(t, err, idempotency.ErrNoKey, "%q: it is there", c.line)
 		require.Equal(t, "header Idempotency-Key", invalid.From)
 		require.NotContains(t, invalid.Error(), "abc", "what was sent does not show")
 	}
@@ -160,10 +161,10 @@ func TestKeys_overTheWire(t *testing.T) {
 		}
 		for _, bad := range [][]string{{""}, {`""`}, {`"`}, {"a b"}, {strings.Repeat("k", 256)}, {"a\tb"}, {"k\u00e9"}, {"a", "b"}, {"a", "a"}, {`"a"`, `"a"`}, {"", "a"}} {
 			a := site.send(t, http.MethodPost, "/things", "body", contentHeader("Idempotency-Key", bad...))
-			a.requireRefused(t, http.StatusBadRequest, guardhttp.ResultKeyInvalid)
+			a.requireRefused(t, http.StatusBadRequest, idempotency.KeyInvalid)
 			o := site.outcome(t)
-			require.Equal(t, guardhttp.ResultKeyInvalid, o.Result)
-			var invalid *guardhttp.KeyError
+			require.Equal(t, idempotency.KeyInvalid, o.Result)
+			var invalid *idempotency.KeyError
 			require.ErrorAs(t, o.Err, &invalid)
 			require.Contains(t, a.body, invalid.Reason, "the client learns what is wrong")
 		}
@@ -257,11 +258,11 @@ func TestKeys_ofAGroup(t *testing.T) {
 	store := contentRedis(t)
 	setup := contentSetup{handler: func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.Method, r.URL.Path) }}
 	plain := store.site(t, setup)
-	setup.opts = []guardhttp.Option{guardhttp.WithGroup("claims")}
+	setup.opts = []guardhttp.Option{idempotency.WithGroup("claims")}
 	claims := store.site(t, setup)
-	setup.opts = []guardhttp.Option{guardhttp.WithGroup("claim")}
+	setup.opts = []guardhttp.Option{idempotency.WithGroup("claim")}
 	claim := store.site(t, setup)
-	setup.opts = []guardhttp.Option{guardhttp.WithGroup("claims"), guardhttp.WithMode(guardhttp.Exclusive)}
+	setup.opts = []guardhttp.Option{idempotency.WithGroup("claims"), idempotency.WithMode(idempotency.Exclusive)}
 	exclusive := store.site(t, setup)
 	key := contentHeader("Idempotency-Key", "k")
 
@@ -319,10 +320,10 @@ func TestKeys_joined(t *testing.T) {
 		require.Regexp(t, "^[0-9a-f]{64}$", k)
 	}
 	_, err := key(guardhttp.Join(a, b), "only one")
-	require.ErrorIs(t, err, guardhttp.ErrNoKey)
+	require.ErrorIs(t, err, idempotency.ErrNoKey)
 	empty := func(*http.Request) (string, error) { return "", nil }
 	_, err = key(guardhttp.Join(a, empty), "x")
-	require.ErrorIs(t, err, guardhttp.ErrNoKey)
+	require.ErrorIs(t, err, idempotency.ErrNoKey)
 	boom := errors.New("boom")
 	_, err = key(guardhttp.Join(a, func(*http.Request) (string, error) { return "text", boom }), "x")
 	require.ErrorIs(t, err, boom)
@@ -337,9 +338,9 @@ func TestKeys_joined(t *testing.T) {
 	post("u1", `{"coupon":"1"}`).requireReplayOf(t, first)
 	require.False(t, post("u", `{"coupon":"11"}`).replayed())
 	site.requireRan(t, 2)
-	site.send(t, http.MethodPost, "/claim", `{"coupon":1}`).requireRefused(t, 400, guardhttp.ResultKeyMissing)
-	post("u1", `{}`).requireRefused(t, 400, guardhttp.ResultKeyMissing)
-	post("u1", `{`).requireRefused(t, 400, guardhttp.ResultKeyInvalid)
+	site.send(t, http.MethodPost, "/claim", `{"coupon":1}`).requireRefused(t, 400, idempotency.KeyMissing)
+	post("u1", `{}`).requireRefused(t, 400, idempotency.KeyMissing)
+	post("u1", `{`).requireRefused(t, 400, idempotency.KeyInvalid)
 	site.requireRan(t, 2)
 }
 
@@ -358,9 +359,9 @@ func TestKeys_fromAHeaderAsItIs(t *testing.T) {
 	}
 	ran := int(site.ran.Load())
 	for _, bad := range [][]string{{""}, {strings.Repeat("k", 256)}, {"a\tb"}, {"\u00e9"}, {"a", "a"}} {
-		send(bad...).requireRefused(t, 400, guardhttp.ResultKeyInvalid)
+		send(bad...).requireRefused(t, 400, idempotency.KeyInvalid)
 	}
-	send().requireRefused(t, 400, guardhttp.ResultKeyMissing)
+	send().requireRefused(t, 400, idempotency.KeyMissing)
 	site.requireRan(t, ran)
 }
 
@@ -388,19 +389,19 @@ func TestKeys_fromThePath(t *testing.T) {
 		inside.requireRan(t, ran+1)
 	}
 	ran := int(inside.ran.Load())
-	inside.send(t, http.MethodPost, "/files/", "body").requireRefused(t, 400, guardhttp.ResultKeyMissing)
-	inside.send(t, http.MethodPost, "/other/17", "body").requireRefused(t, 500, guardhttp.ResultRefused)
+	inside.send(t, http.MethodPost, "/files/", "body").requireRefused(t, 400, idempotency.KeyMissing)
+	inside.send(t, http.MethodPost, "/other/17", "body").requireRefused(t, 500, idempotency.Refused)
 	require.ErrorContains(t, inside.outcome(t).Err, `the pattern "POST /other/{name}" has no wildcard "id"`)
-	inside.send(t, http.MethodPost, "/files/"+strings.Repeat("p", 4097), "body").requireRefused(t, 400, guardhttp.ResultKeyInvalid)
+	inside.send(t, http.MethodPost, "/files/"+strings.Repeat("p", 4097), "body").requireRefused(t, 400, idempotency.KeyInvalid)
 	inside.requireRan(t, ran)
 
-	outside := store.site(t, contentSetup{handler: keysEcho, key: guardhttp.FromPathValue("id"), opts: []guardhttp.Option{guardhttp.WithOptionalKey()},
+	outside := store.site(t, contentSetup{handler: keysEcho, key: guardhttp.FromPathValue("id"), opts: []guardhttp.Option{idempotency.WithOptionalKey()},
 		mount: func(idempotent func(http.Handler) http.Handler, h http.Handler) http.Handler {
 			mux := http.NewServeMux()
 			mux.Handle("POST /coupons/{id}/claim", h)
 			return idempotent(mux)
 		}})
-	outside.send(t, http.MethodPost, "/coupons/17/claim", "body").requireRefused(t, 500, guardhttp.ResultRefused)
+	outside.send(t, http.MethodPost, "/coupons/17/claim", "body").requireRefused(t, 500, idempotency.Refused)
 	require.ErrorContains(t, outside.outcome(t).Err, "the middleware must be inside of the mux")
 	outside.requireRan(t, 0)
 }
@@ -419,7 +420,7 @@ func TestKeys_fromAForm(t *testing.T) {
 		for _, c := range []struct {
 			kind, body string
 			key        string
-			refused    guardhttp.Result
+			refused    idempotency.Result
 		}{
 			{kind: urlencoded, body: "key=k1&other=1", key: "k1"},
 			{kind: urlencoded + "; charset=utf-8", body: "other=1&key=k2", key: "k2"},
@@ -428,29 +429,29 @@ func TestKeys_fromAForm(t *testing.T) {
 			{kind: urlencoded, body: "%6bey=k4&Key=no", key: "k4"},
 			{kind: multi, body: part("key", "k5") + part("other", "1") + "--b--\r\n", key: "k5"},
 			{kind: multi, body: part("other", "1") + part("key", "k6\r\nsecond line") + "--b--\r\n", key: "k6\r\nsecond line"},
-			{kind: urlencoded, body: "key=k7&key=k7", refused: guardhttp.ResultKeyInvalid},
-			{kind: urlencoded, body: "key=k7&%6bey=k8", refused: guardhttp.ResultKeyInvalid},
-			{kind: multi, body: part("key", "a") + part("key", "b") + "--b--\r\n", refused: guardhttp.ResultKeyInvalid},
-			{kind: urlencoded, body: "other=1", refused: guardhttp.ResultKeyMissing},
-			{kind: urlencoded, body: "key=", refused: guardhttp.ResultKeyMissing},
-			{kind: urlencoded, body: "key", refused: guardhttp.ResultKeyMissing},
-			{kind: urlencoded, body: "", refused: guardhttp.ResultKeyMissing},
-			{kind: multi, body: part("other", "1") + "--b--\r\n", refused: guardhttp.ResultKeyMissing},
-			{kind: multi, body: file + "--b--\r\n", refused: guardhttp.ResultKeyMissing},
-			{kind: urlencoded, body: "key=%zz", refused: guardhttp.ResultKeyInvalid},
-			{kind: urlencoded, body: "key=k&broken=%", refused: guardhttp.ResultKeyInvalid},
-			{kind: urlencoded, body: "key=k;other=1", refused: guardhttp.ResultKeyInvalid},
-			{kind: multi, body: part("key", "k"), refused: guardhttp.ResultKeyInvalid}, // no end
-			{kind: multi, body: "no form", refused: guardhttp.ResultKeyInvalid},
+			{kind: urlencoded, body: "key=k7&key=k7", refused: idempotency.KeyInvalid},
+			{kind: urlencoded, body: "key=k7&%6bey=k8", refused: idempotency.KeyInvalid},
+			{kind: multi, body: part("key", "a") + part("key", "b") + "--b--\r\n", refused: idempotency.KeyInvalid},
+			{kind: urlencoded, body: "other=1", refused: idempotency.KeyMissing},
+			{kind: urlencoded, body: "key=", refused: idempotency.KeyMissing},
+			{kind: urlencoded, body: "key", refused: idempotency.KeyMissing},
+			{kind: urlencoded, body: "", refused: idempotency.KeyMissing},
+			{kind: multi, body: part("other", "1") + "--b--\r\n", refused: idempotency.KeyMissing},
+			{kind: multi, body: file + "--b--\r\n", refused: idempotency.KeyMissing},
+			{kind: urlencoded, body: "key=%zz", refused: idempotency.KeyInvalid},
+			{kind: urlencoded, body: "key=k&broken=%", refused: idempotency.KeyInvalid},
+			{kind: urlencoded, body: "key=k;other=1", refused: idempotency.KeyInvalid},
+			{kind: multi, body: part("key", "k"), refused: idempotency.KeyInvalid}, // no end
+			{kind: multi, body: "no form", refused: idempotency.KeyInvalid},
 			// no boundary
-			{kind: "multipart/form-data", body: part("key", "k") + "--b--\r\n", refused: guardhttp.ResultKeyInvalid},
-			{kind: "multipart/mixed; boundary=b", body: part("key", "k") + "--b--\r\n", refused: guardhttp.ResultKeyInvalid},
-			{kind: "application/json", body: `{"key":"k"}`, refused: guardhttp.ResultKeyInvalid},
-			{kind: "text/plain", body: "key=k", refused: guardhttp.ResultKeyInvalid},
-			{kind: "", body: "key=k", refused: guardhttp.ResultKeyInvalid},
-			{kind: ";;", body: "key=k", refused: guardhttp.ResultKeyInvalid},
+			{kind: "multipart/form-data", body: part("key", "k") + "--b--\r\n", refused: idempotency.KeyInvalid},
+			{kind: "multipart/mixed; boundary=b", body: part("key", "k") + "--b--\r\n", refused: idempotency.KeyInvalid},
+			{kind: "application/json", body: `{"key":"k"}`, refused: idempotency.KeyInvalid},
+			{kind: "text/plain", body: "key=k", refused: idempotency.KeyInvalid},
+			{kind: "", body: "key=k", refused: idempotency.KeyInvalid},
+			{kind: ";;", body: "key=k", refused: idempotency.KeyInvalid},
 			{kind: urlencoded, body: "key=" + strings.Repeat("k", 4096), key: strings.Repeat("k", 4096)},
-			{kind: urlencoded, body: "key=" + strings.Repeat("k", 4097), refused: guardhttp.ResultKeyInvalid},
+			{kind: urlencoded, body: "key=" + strings.Repeat("k", 4097), refused: idempotency.KeyInvalid},
 		} {
 			ran := int(site.ran.Load())
 			name := fmt.Sprintf("%q %.80q", c.kind, c.body)
@@ -481,7 +482,7 @@ func TestKeys_fromAForm(t *testing.T) {
 				site := store.site(t, contentSetup{handler: keysEcho, key: guardhttp.FromForm("key"), opts: append(opts, guardhttp.WithMaxBody(500))})
 				for _, edit := range []contentEdit{func(*http.Request) {}, contentChunked} {
 					site.send(t, http.MethodPost, "/form", body, contentHeader("Content-Type", kind), edit).
-						requireRefused(t, http.StatusRequestEntityTooLarge, guardhttp.ResultBodyTooLarge)
+						requireRefused(t, http.StatusRequestEntityTooLarge, idempotency.BodyTooLarge)
 				}
 				site.requireRan(t, 0)
 			}
@@ -503,21 +504,21 @@ func TestKeys_fromAForm(t *testing.T) {
 		first := site.post(t, "k", "tenant=a", kind)
 		require.False(t, site.post(t, "k", "tenant=b", kind).replayed())
 		site.post(t, "k", "x=1&tenant=a", kind).requireReplayOf(t, first)
-		site.post(t, "k", "tenant=a&tenant=a", kind).requireRefused(t, 500, guardhttp.ResultRefused)
+		site.post(t, "k", "tenant=a&tenant=a", kind).requireRefused(t, 500, idempotency.Refused)
 		site.requireRan(t, 2)
 	})
 }
 
 func TestKeys_fromJSON(t *testing.T) {
 	t.Parallel()
-	invalid, absent := guardhttp.ResultKeyInvalid, guardhttp.ResultKeyMissing
+	invalid, absent := idempotency.KeyInvalid, idempotency.KeyMissing
 	store := contentRedis(t)
 	site := store.site(t, contentSetup{handler: keysEcho, key: guardhttp.FromJSON("task")})
 	nested := store.site(t, contentSetup{handler: keysEcho, key: guardhttp.FromJSON("order", "task")})
 	for _, c := range []struct {
 		body    string
 		key     string
-		refused guardhttp.Result
+		refused idempotency.Result
 	}{
 		{body: `{"task":"t1"}`, key: "t1"},
 		{body: ` { "other" : [1,{"task":2}] , "task" : "t2" } ` + "\n", key: "t2"},
@@ -598,7 +599,7 @@ func TestKeys_fromJSON(t *testing.T) {
 			s.requireRan(t, ran+1)
 		}
 	}
-	for body, refused := range map[string]guardhttp.Result{
+	for body, refused := range map[string]idempotency.Result{
 		`{"order":null}`: absent, `{}`: absent, `{"task":"t"}`: absent, `{"order":{}}`: absent, `{"order":{"task":null}}`: absent,
 		`{"order":"task"}`: invalid, `{"order":[]}`: invalid, `{"order":1}`: invalid,
 		`{"order":{"task":"a"},"order":{"task":"b"}}`: invalid, `{"order":{"task":"a"},"Order":{}}`: invalid,
@@ -615,7 +616,7 @@ func TestKeys_fromJSON(t *testing.T) {
 	// print the same, and are not the same request
 	t.Run("a text and a number", func(t *testing.T) {
 		require.Equal(t, "17", keysOf(t, site.send(t, http.MethodPost, "/number", `{"task":"17"}`)))
-		site.send(t, http.MethodPost, "/number", `{"task":17}`).requireRefused(t, 422, guardhttp.ResultMismatch)
+		site.send(t, http.MethodPost, "/number", `{"task":17}`).requireRefused(t, 422, idempotency.Mismatch)
 	})
 	t.Run("larger than the cap", func(t *testing.T) {
 		for _, opts := range [][]guardhttp.Option{nil, {guardhttp.WithFingerprint(nil)}} {
@@ -623,7 +624,7 @@ func TestKeys_fromJSON(t *testing.T) {
 			require.Equal(t, "12345678", keysOf(t, small.send(t, http.MethodPost, "/json", `{"task": "12345678"}`)))
 			for _, edit := range []contentEdit{func(*http.Request) {}, contentChunked} {
 				small.send(t, http.MethodPost, "/json", `{"task": "123456789"}`, edit).
-					requireRefused(t, http.StatusRequestEntityTooLarge, guardhttp.ResultBodyTooLarge)
+					requireRefused(t, http.StatusRequestEntityTooLarge, idempotency.BodyTooLarge)
 			}
 			small.requireRan(t, 1)
 			require.NoError(t, store.rdb.FlushAll(t.Context()).Err())
@@ -634,7 +635,7 @@ func TestKeys_fromJSON(t *testing.T) {
 		first := scoped.post(t, "scope", `{"tenant":"a"}`)
 		require.False(t, scoped.post(t, "scope", `{"tenant":"b"}`).replayed())
 		scoped.post(t, "scope", `{"tenant":"a"}`).requireReplayOf(t, first)
-		scoped.post(t, "scope", `{"tenant":"a","tenant":"b"}`).requireRefused(t, 500, guardhttp.ResultRefused)
+		scoped.post(t, "scope", `{"tenant":"a","tenant":"b"}`).requireRefused(t, 500, idempotency.Refused)
 		scoped.requireRan(t, 2)
 	})
 }
@@ -657,32 +658,32 @@ func TestKeys_fromTheContext(t *testing.T) {
 	for name, c := range map[string]struct {
 		value   any
 		key     string
-		refused guardhttp.Result
+		refused idempotency.Result
 		status  int
 	}{
 		"text":       {value: "alice", key: "alice"},
 		"masked":     {value: keysUser(7), key: "7"},
 		"pointer":    {value: &alice, key: "alice"},
 		"ID":         {value: [12]byte{11: 1}, key: "000000000000000000000001"},
-		"missing":    {value: nil, refused: guardhttp.ResultKeyMissing, status: 400},
-		"empty":      {value: "", refused: guardhttp.ResultKeyMissing, status: 400},
+		"missing":    {value: nil, refused: idempotency.KeyMissing, status: 400},
+		"empty":      {value: "", refused: idempotency.KeyMissing, status: 400},
 		"named text": {value: keysName("alice"), key: "alice"},
 		"integer":    {value: 17, key: "17"},
 		"negative":   {value: int64(-17), key: "-17"},
 		"unsigned":   {value: ^uint64(0), key: "18446744073709551615"},
 		"UUID":       {value: [16]byte{0x8e, 3: 7, 15: 0xff}, key: "8e000007-0000-0000-0000-0000000000ff"},
 		"named UUID": {value: keysUUID{15: 1}, key: "00000000-0000-0000-0000-000000000001"},
-		"zero":       {value: 0, refused: guardhttp.ResultKeyMissing, status: 400},
-		"zero user":  {value: keysUser(0), refused: guardhttp.ResultKeyMissing, status: 400},
-		"zero UUID":  {value: keysUUID{}, refused: guardhttp.ResultKeyMissing, status: 400},
-		"zero ID":    {value: [12]byte{}, refused: guardhttp.ResultKeyMissing, status: 400},
-		"nil":        {value: (*keysName)(nil), refused: guardhttp.ResultKeyMissing, status: 400},
-		"address":    {value: netip.Addr{}, refused: guardhttp.ResultRefused, status: 500},
-		"nil IP":     {value: net.IP(nil), refused: guardhttp.ResultRefused, status: 500},
-		"float":      {value: 17.5, refused: guardhttp.ResultRefused, status: 500},
-		"bool":       {value: true, refused: guardhttp.ResultRefused, status: 500},
-		"bytes":      {value: []byte("alice"), refused: guardhttp.ResultRefused, status: 500},
-		"other type": {value: struct{ name string }{"alice"}, refused: guardhttp.ResultRefused, status: 500},
+		"zero":       {value: 0, refused: idempotency.KeyMissing, status: 400},
+		"zero user":  {value: keysUser(0), refused: idempotency.KeyMissing, status: 400},
+		"zero UUID":  {value: keysUUID{}, refused: idempotency.KeyMissing, status: 400},
+		"zero ID":    {value: [12]byte{}, refused: idempotency.KeyMissing, status: 400},
+		"nil":        {value: (*keysName)(nil), refused: idempotency.KeyMissing, status: 400},
+		"address":    {value: netip.Addr{}, refused: idempotency.Refused, status: 500},
+		"nil IP":     {value: net.IP(nil), refused: idempotency.Refused, status: 500},
+		"float":      {value: 17.5, refused: idempotency.Refused, status: 500},
+		"bool":       {value: true, refused: idempotency.Refused, status: 500},
+		"bytes":      {value: []byte("alice"), refused: idempotency.Refused, status: 500},
+		"other type": {value: struct{ name string }{"alice"}, refused: idempotency.Refused, status: 500},
 	} {
 		t.Run(name, func(t *testing.T) {
 			mount := func(idempotent func(http.Handler) http.Handler, h http.Handler) http.Handler {
@@ -701,7 +702,7 @@ func TestKeys_fromTheContext(t *testing.T) {
 			b := asScope.post(t, "k", "body")
 			if c.refused != "" {
 				a.requireRefused(t, c.status, c.refused)
-				b.requireRefused(t, 500, guardhttp.ResultRefused)
+				b.requireRefused(t, 500, idempotency.Refused)
 				require.NotContains(t, a.body+b.body, "alice")
 				asKey.requireRan(t, 0)
 				asScope.requireRan(t, 0)
@@ -800,16 +801,16 @@ func TestKeys_errorsOfYourOwn(t *testing.T) {
 	for name, c := range map[string]struct {
 		err    error
 		status int
-		code   guardhttp.Result
+		code   idempotency.Result
 		shows  bool
 	}{
-		"a KeyError":           {&guardhttp.KeyError{From: "cookie order", Reason: "is odd"}, 400, guardhttp.ResultKeyInvalid, true},
-		"a wrapped KeyError":   {fmt.Errorf("secret: %w", &guardhttp.KeyError{From: "cookie order", Reason: "is odd"}), 400, guardhttp.ResultKeyInvalid, false},
-		"a missing one":        {&guardhttp.KeyError{From: "cookie order", Reason: "is odd", Missing: true}, 400, guardhttp.ResultKeyMissing, true},
-		"ErrNoKey":             {fmt.Errorf("secret: %w", guardhttp.ErrNoKey), 400, guardhttp.ResultKeyMissing, false},
-		"another":              {errors.New("secret"), 500, guardhttp.ResultRefused, false},
-		"a body that broke":    {io.ErrUnexpectedEOF, 500, guardhttp.ResultRefused, false},
-		"a context that ended": {context.Canceled, 500, guardhttp.ResultRefused, false},
+		"a KeyError":           {&idempotency.KeyError{From: "cookie order", Reason: "is odd"}, 400, idempotency.KeyInvalid, true},
+		"a wrapped KeyError":   {fmt.Errorf("secret: %w", &idempotency.KeyError{From: "cookie order", Reason: "is odd"}), 400, idempotency.KeyInvalid, false},
+		"a missing one":        {&idempotency.KeyError{From: "cookie order", Reason: "is odd", Missing: true}, 400, idempotency.KeyMissing, true},
+		"ErrNoKey":             {fmt.Errorf("secret: %w", idempotency.ErrNoKey), 400, idempotency.KeyMissing, false},
+		"another":              {errors.New("secret"), 500, idempotency.Refused, false},
+		"a body that broke":    {io.ErrUnexpectedEOF, 500, idempotency.Refused, false},
+		"a context that ended": {context.Canceled, 500, idempotency.Refused, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			site := store.site(t, contentSetup{handler: keysEcho, key: func(*http.Request) (string, error) { return "k", c.err }})

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	guardhttp "github.com/seed-1795987d/onerun/middleware/http"
+	"github.com/seed-1795987d/onerun/middleware/idempotency"
 )
 
 // A lazyWriter sends its status and header with the first byte, as those of gin and of many
@@ -127,8 +128,8 @@ func TestLazy_statusIsTheOneThatTheWriterSent(t *testing.T) {
 		"net/http": {streamsWriters["net/http"], http.StatusCreated},
 		"hidden":   {streamsWriters["hidden"], http.StatusCreated},
 	} {
-		for _, mode := range []guardhttp.Mode{guardhttp.Replay, guardhttp.Exclusive} {
-			site := store.site(t, contentSetup{opts: []guardhttp.Option{guardhttp.WithMode(mode)},
+		for _, mode := range []idempotency.Mode{idempotency.Replay, idempotency.Exclusive} {
+			site := store.site(t, contentSetup{opts: []guardhttp.Option{idempotency.WithMode(mode)},
 				handler: func(w http.ResponseWriter, _ *http.Request) {
 					w.WriteHeader(http.StatusCreated)
 					w.WriteHeader(http.StatusServiceUnavailable)
@@ -141,7 +142,7 @@ func TestLazy_statusIsTheOneThatTheWriterSent(t *testing.T) {
 			require.Equal(t, c.status, site.post(t, key, "").status, name)
 			require.Equal(t, c.status, site.outcome(t).Status, name)
 			runs := 2
-			if c.status == http.StatusCreated && mode == guardhttp.Replay {
+			if c.status == http.StatusCreated && mode == idempotency.Replay {
 				runs = 1
 			}
 			require.Equal(t, c.status, site.post(t, key, "").status, name)

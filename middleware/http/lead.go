@@ -6,25 +6,26 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/seed-1795987d/onerun/middleware/idempotency"
 	"github.com/seed-1795987d/onerun/middleware/internal/idempotent"
 )
 
 // lead runs the handler under a lease, or answers the request without it.
 func (q *exchange) lead() {
 	q.call.Lead(q.r.Context())
-	switch Result(q.call.Result) {
-	case ResultRan:
+	switch q.call.Result {
+	case idempotency.Ran:
 		if q.m.AfterRecord && q.call.Unrecorded() && q.answer.discard() {
-			q.refuse(unrecorded, q.m.RetryAfter, q.call.Err)
+			q.refuse(idempotent.NotRecorded, q.m.RetryAfter, q.call.Err)
 			return
 		}
 		q.answer.sendHeld()
-	case ResultReplayed:
+	case idempotency.Replayed:
 		q.replay(q.replayed)
-	case ResultDegraded:
+	case idempotency.Degraded:
 		q.bare()
 	default:
-		q.refuse(Result(q.call.Result), q.call.RetryAfter, q.call.Err)
+		q.refuse(q.call.Result, q.call.RetryAfter, q.call.Err)
 	}
 }
 
@@ -41,11 +42,11 @@ func (q *exchange) Handle(ctx context.Context) idempotent.Left {
 	if m.AfterRecord {
 		most = m.MaxAnswer // so that an answer is held back even if only a tombstone is kept
 	}
-	q.run(ctx, recording{most: most, tolerant: !m.Cancel, hold: true, whole: m.AfterRecord, client: &q.client})
+	q.run(ctx, recording{most: most, tolerant: !m.ClientCancel, hold: true, whole: m.AfterRecord, client: &q.client})
 
 	if ctx.Err() != nil && q.answer.abandon() {
 		q.answer.forget()
-		q.refuse(givenUp, m.RetryAfter, context.Cause(ctx))
+		q.refuse(idempotent.GivenUp, m.RetryAfter, context.Cause(ctx))
 		if q.answer.abandoned() {
 			return idempotent.Left{Failed: true}
 		}
@@ -84,10 +85,10 @@ func (q *exchange) conclude() idempotent.Left {
 	case elsewhere.err != nil:
 		q.misplaced, left.Err = elsewhere.err, elsewhere.err
 		q.answer.passOn()
-	case left.Keep == idempotent.KeepNothing:
+	case left.Keep == idempotency.KeepNothing:
 		q.answer.passOn()
 	case byWrapMiddleware():
-		left.Keep, q.misplaced, left.Err = idempotent.KeepTombstone, errWrapMiddleware, errWrapMiddleware
+		left.Keep, q.misplaced, left.Err = idempotency.KeepTombstone, errWrapMiddleware, errWrapMiddleware
 		q.answer.passOn()
 	case !q.answer.sendEmpty():
 		v = verdict{} // the handler has taken over the connection
@@ -106,7 +107,7 @@ func (q *exchange) conclude() idempotent.Left {
 }
 
 // keep returns what to keep of a run.
-func (q *exchange) keep(v verdict) idempotent.Keep {
+func (q *exchange) keep(v verdict) idempotency.Keep {
 	e := idempotent.Ending{Gone: v.gone, Unsure: v.orphan, Undecided: v.silent, Replayable: v.answer != nil}
 	return q.call.Keep(q.r.Context(), e, func() bool {
 		switch {
@@ -142,7 +143,7 @@ func (q *exchange) bare() {
 func (q *exchange) report() {
 	c := &q.call
 	o := Outcome{
-		Result: Result(c.Result), Name: q.m.core.Name, Shadow: q.m.Shadow, Status: q.status, Kept: Keep(c.Kept),
+		Result: c.Result, Name: q.m.core.Name, Shadow: q.m.Shadow, Status: q.status, Kept: c.Kept,
 		Origin: c.Origin, Fence: c.Fence, Aborted: c.Aborted, Duration: time.Since(q.start), Err: c.Err,
 	}
 	ctx := q.r.Context()
@@ -159,7 +160,7 @@ func (q *exchange) report() {
 
 // refused returns why the request was refused, if that is the server's mistake.
 func (q *exchange) refused() error {
-	if q.call.Result == idempotent.Refused {
+	if q.call.Result == idempotency.Refused {
 		return q.call.Err
 	}
 	return q.misplaced

@@ -20,6 +20,7 @@ import (
 	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 	guardhttp "github.com/seed-1795987d/onerun/middleware/http"
+	"github.com/seed-1795987d/onerun/middleware/idempotency"
 )
 
 // counted returns a handler that answers with the number of its run, after work, and the number of
@@ -48,7 +49,7 @@ func TestLife_aRunOfThreeLeasesKeepsItsKey(t *testing.T) {
 		first := s.start(t.Context(), "k", "b")
 		ctx := gate.await(t)
 		for begun := time.Now(); time.Since(begun) < 3*ttl; {
-			requireProblem(t, s.post(t, "k", "b"), http.StatusConflict, guardhttp.ResultInFlight)
+			requireProblem(t, s.post(t, "k", "b"), http.StatusConflict, idempotency.InFlight)
 			// the lease has to pass three times, and its time is the store's
 			time.Sleep(ttl / 4)
 		}
@@ -66,13 +67,13 @@ func TestLife_refusalsLeaveTheOwnersRecordAsItIs(t *testing.T) {
 	rdb := redistest.Start(t).Client(t)
 	gate := newLifeGate(t)
 	h, runs := counted(http.StatusCreated, gate.pass)
-	s := lifeServe(t, lifeGuard(t, single.New(rdb), guard.WithTTL(time.Minute)), h, guardhttp.WithOnce(time.Hour))
+	s := lifeServe(t, lifeGuard(t, single.New(rdb), guard.WithTTL(time.Minute)), h, idempotency.WithOnce(time.Hour))
 	first := s.start(t.Context(), "k", "b")
 	gate.await(t)
 	lease := lifeDump(t, rdb)
 	require.Len(t, lease, 1)
 	for _, body := range []string{"b", "another"} {
-		require.Equal(t, 1, requireProblem(t, s.post(t, "k", body), http.StatusConflict, guardhttp.ResultInFlight))
+		require.Equal(t, 1, requireProblem(t, s.post(t, "k", body), http.StatusConflict, idempotency.InFlight))
 		require.Equal(t, lease, lifeDump(t, rdb))
 	}
 	gate.open()
@@ -89,7 +90,7 @@ func TestLife_refusalsLeaveTheOwnersRecordAsItIs(t *testing.T) {
 	before := left()
 	require.Less(t, before, time.Hour+time.Second)
 	require.Greater(t, before, 59*time.Minute)
-	require.Zero(t, requireProblem(t, s.post(t, "k", "another"), http.StatusUnprocessableEntity, guardhttp.ResultMismatch))
+	require.Zero(t, requireProblem(t, s.post(t, "k", "another"), http.StatusUnprocessableEntity, idempotency.Mismatch))
 	requireReplay(t, s.post(t, "k", "b"), http.StatusCreated, "run 1")
 	require.Equal(t, record, lifeDump(t, rdb))
 	require.LessOrEqual(t, left(), before, "the retention is not prolonged")
@@ -158,16 +159,16 @@ func TestLife_aPanicPropagatesAndLeavesTheKeyFree(t *testing.T) {
 					require.Same(t, c.value, fate.recovered, "it is the very value")
 				}
 				o := seen.await(t, 1)[0]
-				require.Equal(t, guardhttp.ResultRan, o.Result)
+				require.Equal(t, idempotency.Ran, o.Result)
 				require.True(t, o.Aborted)
-				require.Equal(t, guardhttp.KeepNothing, o.Kept)
+				require.Equal(t, idempotency.KeepNothing, o.Kept)
 				require.Zero(t, o.Status)
 
 				requireRan(t, s.post(t, name, "b"), http.StatusCreated, "")
 				require.Equal(t, lifeFate{returned: true}, lifeReceive(t, fates, "an end"))
 				o = seen.await(t, 2)[1]
 				require.False(t, o.Aborted)
-				require.Equal(t, guardhttp.KeepAnswer, o.Kept)
+				require.Equal(t, idempotency.KeepAnswer, o.Kept)
 				requireReplay(t, s.post(t, name, "b"), http.StatusCreated, "")
 				require.Equal(t, 2, runs)
 			})
@@ -297,8 +298,8 @@ func testOutliving(t *testing.T, g *guard.Guard, protocol, body string, declared
 	require.NoError(t, lifeReceive(t, failed, "the end of a run"))
 	o := seen.await(t, 1)[0]
 	require.NoError(t, o.Err)
-	require.Equal(t, guardhttp.ResultRan, o.Result)
-	require.Equal(t, guardhttp.KeepAnswer, o.Kept)
+	require.Equal(t, idempotency.Ran, o.Result)
+	require.Equal(t, idempotency.KeepAnswer, o.Kept)
 	require.Equal(t, http.StatusCreated, o.Status)
 
 	a := s.post(t, key, "b")
@@ -318,9 +319,9 @@ func TestLife_aHandlerOutlivesATimeoutHandler(t *testing.T) {
 		patient := lifeListen(t, idempotent)
 		requireRan(t, impatient.post(t, "k", "b"), http.StatusServiceUnavailable, "too slow")
 		require.NoError(t, gate.await(t).Err())
-		requireProblem(t, patient.post(t, "k", "b"), http.StatusConflict, guardhttp.ResultInFlight)
+		requireProblem(t, patient.post(t, "k", "b"), http.StatusConflict, idempotency.InFlight)
 		gate.open()
-		require.Equal(t, guardhttp.KeepAnswer, seen.awaitResult(t, guardhttp.ResultRan, 1).Kept)
+		require.Equal(t, idempotency.KeepAnswer, seen.awaitResult(t, idempotency.Ran, 1).Kept)
 		requireReplay(t, patient.post(t, "k", "b"), http.StatusCreated, "run 1")
 		var a lifeAnswer
 		require.Eventually(t, func() bool { // a machine may hold a replay up for as long
@@ -351,13 +352,13 @@ func TestLife_nothingRunsForAClientThatHasLeft(t *testing.T) {
 			}
 		}}
 		h, runs := counted(http.StatusCreated, nil)
-		idempotent, seen := lifeIdempotent(t, lifeGuard(t, store), h, guardhttp.WithLease(guard.WithHook(hook)))
+		idempotent, seen := lifeIdempotent(t, lifeGuard(t, store), h, idempotency.WithLease(guard.WithHook(hook)))
 		s := lifeListen(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			idempotent.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), lifeRequestContext{}, r.Context())))
 		}))
 		require.Error(t, lifeReceive(t, s.start(ctx, "k", "b"), "the end of a request").err)
 		o := seen.await(t, 1)[0]
-		require.Equal(t, guardhttp.ResultCanceled, o.Result)
+		require.Equal(t, idempotency.Canceled, o.Result)
 		require.Error(t, o.Err)
 		require.Zero(t, runs.Load())
 		requireRan(t, s.post(t, "k", "b"), http.StatusCreated, "run 1")
@@ -384,7 +385,7 @@ func TestLife_aClientMayCancelIfThatIsLetThrough(t *testing.T) {
 					}
 					causes <- context.Cause(r.Context())
 					w.WriteHeader(status)
-				}, guardhttp.WithClientCancel())
+				}, idempotency.WithClientCancel())
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
 				first := s.start(ctx, name, "b")
@@ -393,9 +394,9 @@ func TestLife_aClientMayCancelIfThatIsLetThrough(t *testing.T) {
 				require.Error(t, lifeReceive(t, first, "the end of a request").err)
 				require.ErrorIs(t, lifeReceive(t, causes, "the end of a run"), context.Canceled)
 				o := s.log.await(t, 1)[0]
-				require.Equal(t, guardhttp.ResultRan, o.Result)
+				require.Equal(t, idempotency.Ran, o.Result)
 				require.Equal(t, status, o.Status)
-				require.Equal(t, guardhttp.KeepNothing, o.Kept)
+				require.Equal(t, idempotency.KeepNothing, o.Kept)
 				requireRan(t, s.post(t, name, "b"), http.StatusCreated, "")
 				requireReplay(t, s.post(t, name, "b"), http.StatusCreated, "")
 			})
@@ -417,8 +418,8 @@ func TestLife_passingFailuresAreNotKept(t *testing.T) {
 				requireRan(t, a, status, fmt.Sprint("run ", run))
 				require.NotEqual(t, "application/problem+json", a.header.Get("Content-Type"))
 				o := s.log.await(t, run)[run-1]
-				require.Equal(t, guardhttp.ResultRan, o.Result)
-				require.Equal(t, guardhttp.KeepNothing, o.Kept)
+				require.Equal(t, idempotency.Ran, o.Result)
+				require.Equal(t, idempotency.KeepNothing, o.Kept)
 				require.NoError(t, o.Err)
 			}
 			require.EqualValues(t, 2, runs.Load(), status)
@@ -450,7 +451,7 @@ func TestLife_aKeyIsNewAfterItsRetention(t *testing.T) {
 	onEachLifeStore(t, func(t *testing.T, store guard.Locker) {
 		const retention = 700 * time.Millisecond
 		h, runs := counted(http.StatusCreated, nil)
-		s := lifeServe(t, lifeGuard(t, store), h, guardhttp.WithOnce(retention))
+		s := lifeServe(t, lifeGuard(t, store), h, idempotency.WithOnce(retention))
 		start := time.Now()
 		requireRan(t, s.post(t, "k", "b1"), http.StatusCreated, "run 1")
 		var a lifeAnswer
@@ -460,7 +461,7 @@ func TestLife_aKeyIsNewAfterItsRetention(t *testing.T) {
 			if a.status == http.StatusCreated {
 				return true
 			}
-			requireProblem(t, a, http.StatusUnprocessableEntity, guardhttp.ResultMismatch)
+			requireProblem(t, a, http.StatusUnprocessableEntity, idempotency.Mismatch)
 			refused++
 			return false
 		}, lifeSoon, 20*time.Millisecond)

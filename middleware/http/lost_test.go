@@ -14,6 +14,7 @@ import (
 	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/guard/driver"
 	guardhttp "github.com/seed-1795987d/onerun/middleware/http"
+	"github.com/seed-1795987d/onerun/middleware/idempotency"
 )
 
 // A handler whose lease is lost, and which returns normally, answers its client. Nothing is kept,
@@ -23,7 +24,7 @@ func TestLost_theAnswerOfAHandlerThatGoesOnIsSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.New()
 		g := lifeGuard(t, store, guard.WithTTL(9*time.Second))
-		idempotent, err := guardhttp.New(g, guardhttp.IdempotencyKey, guardhttp.WithGlobalKeys())
+		idempotent, err := guardhttp.New(g, guardhttp.IdempotencyKey, idempotency.WithGlobalKeys())
 		require.NoError(t, err)
 		runs, lost := 0, true
 		h := idempotent(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/middleware/idempotency"
 	"github.com/seed-1795987d/onerun/middleware/internal/idempotent"
-	"github.com/seed-1795987d/onerun/middleware/internal/refused"
 )
 
 // middleware is what New makes.
@@ -37,7 +37,7 @@ type middleware struct {
 // several handlers and is safe for concurrent use.
 func New(g *guard.Guard, key KeyFunc, opts ...Option) (func(http.Handler) http.Handler, error) {
 	s := settings{
-		Settings:  idempotent.Defaults(idempotent.HTTP, unreadable),
+		Settings:  idempotent.Defaults(idempotent.HTTP),
 		key:       key,
 		maxBody:   defaultMaxBody,
 		policy:    KeepFinal,
@@ -45,7 +45,7 @@ func New(g *guard.Guard, key KeyFunc, opts ...Option) (func(http.Handler) http.H
 		docs:      defaultDocs,
 		onProblem: func(w http.ResponseWriter, r *http.Request, p Problem) { p.ServeHTTP(w, r) },
 	}
-	refused.Apply(&s.List, &s, opts)
+	idempotent.Apply[option](&s.Settings, &s, opts)
 	s.Check(g, s.key != nil, s.scope != nil)
 	m := &middleware{settings: s}
 	var err error
@@ -92,8 +92,8 @@ func (m *middleware) wrap(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		q := &exchange{m: m, next: next, w: w, r: r, start: time.Now(), fiber: fiber}
 		q.call.Core, q.call.Transport = m.core, q
-		q.call.Result = idempotent.Refused // if a function of the user's panics before it is known
-		q.call.Aborted = true              // until it has returned
+		q.call.Result = idempotency.Refused // if a function of the user's panics before it is known
+		q.call.Aborted = true               // until it has returned
 		defer q.report()
 		defer q.handBack()
 		q.serve()

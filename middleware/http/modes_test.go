@@ -17,6 +17,7 @@ import (
 	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 	guardhttp "github.com/seed-1795987d/onerun/middleware/http"
+	"github.com/seed-1795987d/onerun/middleware/idempotency"
 )
 
 func TestModes_exclusiveNeverRunsTwoAtATimeAndForgets(t *testing.T) {
@@ -29,7 +30,7 @@ func TestModes_exclusiveNeverRunsTwoAtATimeAndForgets(t *testing.T) {
 			time.Sleep(2 * time.Millisecond) // long enough that two would meet
 			inside.Add(-1)
 			fmt.Fprint(w, "run ", runs.Add(1))
-		}, guardhttp.WithMode(guardhttp.Exclusive), guardhttp.WithWait(time.Minute))
+		}, idempotency.WithMode(idempotency.Exclusive), idempotency.WithWait(time.Minute))
 		var answers []<-chan lifeAnswer
 		for i := range requests {
 			answers = append(answers, s.start(t.Context(), "k", fmt.Sprint("any body ", i)))
@@ -43,8 +44,8 @@ func TestModes_exclusiveNeverRunsTwoAtATimeAndForgets(t *testing.T) {
 		require.Len(t, bodies, requests, "each has an answer of its own")
 		require.EqualValues(t, 1, most.Load())
 		for _, o := range s.log.await(t, requests) {
-			require.Equal(t, guardhttp.ResultRan, o.Result)
-			require.Equal(t, guardhttp.KeepNothing, o.Kept)
+			require.Equal(t, idempotency.Ran, o.Result)
+			require.Equal(t, idempotency.KeepNothing, o.Kept)
 			require.NoError(t, o.Err)
 		}
 	})
@@ -60,7 +61,7 @@ func TestModes_exclusiveRunsUpToTheLimitAtATime(t *testing.T) {
 		}
 		time.Sleep(20 * time.Millisecond) // long enough that too many would meet
 		inside.Add(-1)
-	}, guardhttp.WithMode(guardhttp.Exclusive), guardhttp.WithWait(time.Minute), guardhttp.WithLease(guard.WithLimit(limit)))
+	}, idempotency.WithMode(idempotency.Exclusive), idempotency.WithWait(time.Minute), idempotency.WithLease(guard.WithLimit(limit)))
 	var answers []<-chan lifeAnswer
 	for i := range requests {
 		answers = append(answers, s.start(t.Context(), "tenant", fmt.Sprint("body ", i)))
@@ -71,7 +72,7 @@ func TestModes_exclusiveRunsUpToTheLimitAtATime(t *testing.T) {
 	}
 	require.EqualValues(t, limit, most.Load())
 
-	_, err := guardhttp.New(lifeGuard(t, memory.New()), guardhttp.IdempotencyKey, guardhttp.WithGlobalKeys(), guardhttp.WithLease(guard.WithLimit(limit)))
+	_, err := guardhttp.New(lifeGuard(t, memory.New()), guardhttp.IdempotencyKey, idempotency.WithGlobalKeys(), idempotency.WithLease(guard.WithLimit(limit)))
 	require.ErrorContains(t, err, "WithLimit", "an answer is of one run")
 }
 
@@ -80,10 +81,10 @@ func TestModes_exclusiveRefusesWithoutWaiting(t *testing.T) {
 	rdb := redistest.Start(t).Client(t)
 	gate := newLifeGate(t)
 	h, runs := counted(http.StatusOK, gate.pass)
-	s := lifeServe(t, lifeGuard(t, single.New(rdb)), h, guardhttp.WithMode(guardhttp.Exclusive))
+	s := lifeServe(t, lifeGuard(t, single.New(rdb)), h, idempotency.WithMode(idempotency.Exclusive))
 	first := s.start(t.Context(), "k", "b")
 	gate.await(t)
-	require.Equal(t, 1, requireProblem(t, s.post(t, "k", "b"), http.StatusConflict, guardhttp.ResultInFlight))
+	require.Equal(t, 1, requireProblem(t, s.post(t, "k", "b"), http.StatusConflict, idempotency.InFlight))
 	gate.open()
 	requireRan(t, lifeReceive(t, first, "an answer"), http.StatusOK, "run 1")
 	require.Empty(t, lifeDump(t, rdb), "nothing is remembered")
@@ -97,17 +98,17 @@ func TestModes_rejectRefusesWhileItRunsAndAfterwards(t *testing.T) {
 		const retention = 90 * time.Second
 		gate := newLifeGate(t)
 		h, runs := counted(http.StatusCreated, gate.pass)
-		s := lifeServe(t, lifeGuard(t, store), h, guardhttp.WithMode(guardhttp.Reject), guardhttp.WithOnce(retention),
-			guardhttp.WithRetryAfter(time.Hour))
+		s := lifeServe(t, lifeGuard(t, store), h, idempotency.WithMode(idempotency.Reject), idempotency.WithOnce(retention),
+			idempotency.WithRetryAfter(time.Hour))
 		first := s.start(t.Context(), "k", "b")
 		gate.await(t)
-		after := requireProblem(t, s.post(t, "k", "b"), http.StatusConflict, guardhttp.ResultInFlight)
+		after := requireProblem(t, s.post(t, "k", "b"), http.StatusConflict, idempotency.InFlight)
 		require.LessOrEqual(t, after, int(lifeTTL/time.Second), "it says less if the lease ends earlier")
 		gate.open()
 		requireRan(t, lifeReceive(t, first, "an answer"), http.StatusCreated, "run 1")
-		require.Equal(t, guardhttp.KeepTombstone, s.log.awaitResult(t, guardhttp.ResultRan, 1).Kept)
+		require.Equal(t, idempotency.KeepTombstone, s.log.awaitResult(t, idempotency.Ran, 1).Kept)
 		for _, body := range []string{"b", "another"} {
-			after := requireProblem(t, s.post(t, "k", body), http.StatusConflict, guardhttp.ResultDone)
+			after := requireProblem(t, s.post(t, "k", body), http.StatusConflict, idempotency.Done)
 			require.LessOrEqual(t, after, int(retention/time.Second))
 			require.Greater(t, after, int(retention/time.Second)-int(2*lifeSoon/time.Second), "it says how much is left of the retention")
 		}
@@ -118,7 +119,7 @@ func TestModes_rejectRefusesWhileItRunsAndAfterwards(t *testing.T) {
 func TestModes_rejectForgetsFailures(t *testing.T) {
 	t.Parallel()
 	h, runs := counted(http.StatusInternalServerError, nil)
-	s := lifeServe(t, lifeGuard(t, memory.New()), h, guardhttp.WithMode(guardhttp.Reject))
+	s := lifeServe(t, lifeGuard(t, memory.New()), h, idempotency.WithMode(idempotency.Reject))
 	for range 2 {
 		require.Equal(t, http.StatusInternalServerError, s.post(t, "k", "b").status)
 	}
@@ -130,10 +131,10 @@ func TestModes_retryAfterIsWhatWasAskedFor(t *testing.T) {
 	for asked, seconds := range map[time.Duration]int{time.Millisecond: 1, 1100 * time.Millisecond: 2, 7 * time.Second: 7} {
 		gate := newLifeGate(t)
 		h, _ := counted(http.StatusOK, gate.pass)
-		s := lifeServe(t, lifeGuard(t, memory.New(), guard.WithTTL(time.Minute)), h, guardhttp.WithRetryAfter(asked))
+		s := lifeServe(t, lifeGuard(t, memory.New(), guard.WithTTL(time.Minute)), h, idempotency.WithRetryAfter(asked))
 		first := s.start(t.Context(), "k", "b")
 		gate.await(t)
-		require.Equal(t, seconds, requireProblem(t, s.post(t, "k", "b"), http.StatusConflict, guardhttp.ResultInFlight))
+		require.Equal(t, seconds, requireProblem(t, s.post(t, "k", "b"), http.StatusConflict, idempotency.InFlight))
 		gate.open()
 		requireRan(t, lifeReceive(t, first, "an answer"), http.StatusOK, "run 1")
 	}
@@ -161,7 +162,7 @@ func serveSlowly(t *testing.T, h http.HandlerFunc, opts ...guardhttp.Option) (sl
 func TestModes_aClientWithTheAnswerCanRetryAtOnce(t *testing.T) {
 	t.Parallel()
 	const rounds = 1
-	for _, mode := range []guardhttp.Mode{guardhttp.Replay, guardhttp.Exclusive, guardhttp.Reject} {
+	for _, mode := range []idempotency.Mode{idempotency.Replay, idempotency.Exclusive, idempotency.Reject} {
 		for name, write := range lifeWrites {
 			t.Run(fmt.Sprintf("mode=%d %s", mode, name), func(t *testing.T) {
 				t.Parallel()
@@ -175,7 +176,7 @@ func TestModes_aClientWithTheAnswerCanRetryAtOnce(t *testing.T) {
 						w.Header().Set("Content-Length", strconv.Itoa(size))
 					}
 					_ = write(w, strings.Repeat("x", size))
-				}, guardhttp.WithMode(mode))
+				}, idempotency.WithMode(mode))
 				for round := range 2 * rounds {
 					for _, size := range []int{1, 10, 3 << 10, 100 << 10} {
 						key, declared := fmt.Sprint(round, "-of-", size), strconv.FormatBool(round%2 == 0)
@@ -186,11 +187,11 @@ func TestModes_aClientWithTheAnswerCanRetryAtOnce(t *testing.T) {
 						for _, again := range []*lifeServer{fast, slow} {
 							a := again.post(t, key, "b", headers...)
 							switch mode {
-							case guardhttp.Exclusive:
+							case idempotency.Exclusive:
 								requireRan(t, a, http.StatusOK, body)
 								ran++
-							case guardhttp.Reject:
-								requireProblem(t, a, http.StatusConflict, guardhttp.ResultDone)
+							case idempotency.Reject:
+								requireProblem(t, a, http.StatusConflict, idempotency.Done)
 							default:
 								requireReplay(t, a, http.StatusOK, body)
 							}
@@ -214,11 +215,11 @@ func TestModes_aRetryAfterALargeAnswerLearnsThatItRan(t *testing.T) {
 				w.Header().Set("Content-Type", "text/plain")
 				w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 				_ = write(w, body)
-			}, guardhttp.WithMaxAnswer(1<<10))
+			}, idempotency.WithMaxAnswer(1<<10))
 			for round := range 5 {
 				key := strconv.Itoa(round)
 				requireRan(t, slow.post(t, key, "b"), http.StatusOK, body)
-				require.Zero(t, requireProblem(t, fast.post(t, key, "b"), http.StatusConflict, guardhttp.ResultNotReplayable))
+				require.Zero(t, requireProblem(t, fast.post(t, key, "b"), http.StatusConflict, idempotency.NotReplayable))
 			}
 		})
 	}
@@ -231,12 +232,12 @@ func TestTimeout_endsTheHandlersContext(t *testing.T) {
 		g := lifeGuard(t, store, guard.WithTTL(time.Minute))
 		for name, c := range map[string]struct {
 			status int // that the handler answers with after its time is up, 0 if it does not
-			kept   guardhttp.Keep
+			kept   idempotency.Keep
 		}{
-			"silent": {0, guardhttp.KeepNothing},
+			"silent": {0, idempotency.KeepNothing},
 			// it may say no more than that the time was up
-			"refused": {http.StatusNotFound, guardhttp.KeepNothing},
-			"done":    {http.StatusCreated, guardhttp.KeepAnswer},
+			"refused": {http.StatusNotFound, idempotency.KeepNothing},
+			"done":    {http.StatusCreated, idempotency.KeepAnswer},
 		} {
 			t.Run(name, func(t *testing.T) {
 				causes := make(chan error, 1)
@@ -253,13 +254,13 @@ func TestTimeout_endsTheHandlersContext(t *testing.T) {
 					if c.status != 0 {
 						w.WriteHeader(c.status)
 					}
-				}, guardhttp.WithMaxHold(timeout))
+				}, idempotency.WithMaxHold(timeout))
 				start := time.Now()
 				a := s.post(t, name, "b")
 				require.GreaterOrEqual(t, time.Since(start), timeout)
 				require.ErrorIs(t, lifeReceive(t, causes, "a cause"), context.DeadlineExceeded)
 				o := s.log.await(t, 1)[0]
-				require.Equal(t, guardhttp.ResultRan, o.Result)
+				require.Equal(t, idempotency.Ran, o.Result)
 				require.Equal(t, c.kept, o.Kept)
 				if c.status == 0 {
 					require.Equal(t, 1, requireProblem(t, a, http.StatusServiceUnavailable, "given_up"))
@@ -269,7 +270,7 @@ func TestTimeout_endsTheHandlersContext(t *testing.T) {
 					require.Equal(t, c.status, o.Status)
 				}
 				again := s.post(t, name, "b")
-				if c.kept == guardhttp.KeepAnswer {
+				if c.kept == idempotency.KeepAnswer {
 					requireReplay(t, again, c.status, "")
 					require.Equal(t, 1, runs)
 					return
@@ -294,7 +295,7 @@ func TestTimeout_theRefusalHasNoHeadersOfTheAnswerThatWasNotGiven(t *testing.T) 
 		case <-r.Context().Done():
 		case <-t.Context().Done():
 		}
-	}, guardhttp.WithMaxHold(50*time.Millisecond))
+	}, idempotency.WithMaxHold(50*time.Millisecond))
 	a := s.post(t, "k", "b")
 	requireProblem(t, a, http.StatusServiceUnavailable, "given_up")
 	for name, values := range a.header {
@@ -304,24 +305,24 @@ func TestTimeout_theRefusalHasNoHeadersOfTheAnswerThatWasNotGiven(t *testing.T) 
 
 func TestSetKeep_decidesOverThePolicy(t *testing.T) {
 	t.Parallel()
-	require.False(t, guardhttp.SetKeep(t.Context(), guardhttp.KeepAnswer), "there is no run")
+	require.False(t, guardhttp.SetKeep(t.Context(), idempotency.KeepAnswer), "there is no run")
 	onEachLifeStore(t, func(t *testing.T, store guard.Locker) {
 		g := lifeGuard(t, store)
 		for i, c := range []struct {
 			status int
-			mode   guardhttp.Mode
-			keep   []guardhttp.Keep // of which the last counts
-			kept   guardhttp.Keep
-			result guardhttp.Result // of the second request
+			mode   idempotency.Mode
+			keep   []idempotency.Keep // of which the last counts
+			kept   idempotency.Keep
+			result idempotency.Result // of the second request
 		}{
-			{500, guardhttp.Replay, []guardhttp.Keep{guardhttp.KeepAnswer}, guardhttp.KeepAnswer, guardhttp.ResultReplayed},
-			{201, guardhttp.Replay, []guardhttp.Keep{guardhttp.KeepNothing}, guardhttp.KeepNothing, guardhttp.ResultRan},
-			{201, guardhttp.Replay, []guardhttp.Keep{guardhttp.KeepTombstone}, guardhttp.KeepTombstone, guardhttp.ResultNotReplayable},
-			{500, guardhttp.Replay, []guardhttp.Keep{guardhttp.KeepTombstone}, guardhttp.KeepTombstone, guardhttp.ResultNotReplayable},
-			{201, guardhttp.Replay, []guardhttp.Keep{guardhttp.KeepNothing, guardhttp.KeepAnswer}, guardhttp.KeepAnswer, guardhttp.ResultReplayed},
-			{500, guardhttp.Reject, []guardhttp.Keep{guardhttp.KeepAnswer}, guardhttp.KeepTombstone, guardhttp.ResultDone},
-			{201, guardhttp.Reject, []guardhttp.Keep{guardhttp.KeepNothing}, guardhttp.KeepNothing, guardhttp.ResultRan},
-			{201, guardhttp.Exclusive, []guardhttp.Keep{guardhttp.KeepAnswer}, guardhttp.KeepNothing, guardhttp.ResultRan},
+			{500, idempotency.Replay, []idempotency.Keep{idempotency.KeepAnswer}, idempotency.KeepAnswer, idempotency.Replayed},
+			{201, idempotency.Replay, []idempotency.Keep{idempotency.KeepNothing}, idempotency.KeepNothing, idempotency.Ran},
+			{201, idempotency.Replay, []idempotency.Keep{idempotency.KeepTombstone}, idempotency.KeepTombstone, idempotency.NotReplayable},
+			{500, idempotency.Replay, []idempotency.Keep{idempotency.KeepTombstone}, idempotency.KeepTombstone, idempotency.NotReplayable},
+			{201, idempotency.Replay, []idempotency.Keep{idempotency.KeepNothing, idempotency.KeepAnswer}, idempotency.KeepAnswer, idempotency.Replayed},
+			{500, idempotency.Reject, []idempotency.Keep{idempotency.KeepAnswer}, idempotency.KeepTombstone, idempotency.Done},
+			{201, idempotency.Reject, []idempotency.Keep{idempotency.KeepNothing}, idempotency.KeepNothing, idempotency.Ran},
+			{201, idempotency.Exclusive, []idempotency.Keep{idempotency.KeepAnswer}, idempotency.KeepNothing, idempotency.Ran},
 		} {
 			s := lifeServe(t, g, func(w http.ResponseWriter, r *http.Request) {
 				for _, keep := range c.keep {
@@ -330,7 +331,7 @@ func TestSetKeep_decidesOverThePolicy(t *testing.T) {
 					}
 				}
 				w.WriteHeader(c.status)
-			}, guardhttp.WithMode(c.mode))
+			}, idempotency.WithMode(c.mode))
 			key := fmt.Sprint("case-", i)
 			a := s.post(t, key, "b")
 			requireRan(t, a, c.status, "")
@@ -356,7 +357,7 @@ func TestKey_andFenceAreInTheHandlersContext(t *testing.T) {
 		s := lifeServe(t, lifeGuard(t, store), func(_ http.ResponseWriter, r *http.Request) {
 			lease, ok := guard.FromContext(r.Context())
 			runs <- seen{guardhttp.Key(r.Context()), guard.Fence(r.Context()), ok && lease.Valid(), r.Header.Get("X-Tenant")}
-		}, guardhttp.WithMode(guardhttp.Exclusive))
+		}, idempotency.WithMode(idempotency.Exclusive))
 		last := uint64(0)
 		for run := range 3 {
 			s.post(t, `"a key"`, "b")

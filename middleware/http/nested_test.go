@@ -12,13 +12,14 @@ import (
 	"github.com/seed-1795987d/onerun/backend/memory"
 	"github.com/seed-1795987d/onerun/guard"
 	guardhttp "github.com/seed-1795987d/onerun/middleware/http"
+	"github.com/seed-1795987d/onerun/middleware/idempotency"
 )
 
 // onePerUser lets one request of a user run at a time.
 func onePerUser(t *testing.T, g *guard.Guard) func(http.Handler) http.Handler {
 	t.Helper()
-	m, err := guardhttp.New(g, guardhttp.FromHeader("X-User"), guardhttp.WithGlobalKeys(), guardhttp.WithGroup("user"),
-		guardhttp.WithMode(guardhttp.Exclusive))
+	m, err := guardhttp.New(g, guardhttp.FromHeader("X-User"), idempotency.WithGlobalKeys(), idempotency.WithGroup("user"),
+		idempotency.WithMode(idempotency.Exclusive))
 	require.NoError(t, err)
 	return m
 }
@@ -34,7 +35,7 @@ func TestNested_aPassingRefusalIsNotKept(t *testing.T) {
 			s := lifeServe(t, g, onePerUser(t, g)(h).ServeHTTP, opts...)
 			first := s.start(t.Context(), "k1", "b", "X-User", "u")
 			gate.await(t)
-			requireProblem(t, s.post(t, "k2", "b", "X-User", "u"), http.StatusConflict, guardhttp.ResultInFlight)
+			requireProblem(t, s.post(t, "k2", "b", "X-User", "u"), http.StatusConflict, idempotency.InFlight)
 			gate.open()
 			requireRan(t, lifeReceive(t, first, "an answer"), http.StatusCreated, "run 1")
 			requireRan(t, s.post(t, "k2", "b", "X-User", "u"), http.StatusCreated, "run 2")
@@ -51,21 +52,21 @@ func TestNested_aFinalRefusalIsKept(t *testing.T) {
 	h, runs := counted(http.StatusCreated, nil)
 	s := lifeServe(t, g, onePerUser(t, g)(h).ServeHTTP)
 	first := s.post(t, "k", "b")
-	requireProblem(t, first, http.StatusBadRequest, guardhttp.ResultKeyMissing)
+	requireProblem(t, first, http.StatusBadRequest, idempotency.KeyMissing)
 	requireReplay(t, s.post(t, "k", "b", "X-User", "u"), http.StatusBadRequest, first.body)
 	require.Zero(t, runs.Load())
 }
 
 func TestNested_setKeepReachesAllMiddlewares(t *testing.T) {
 	t.Parallel()
-	for name, opts := range map[string][]guardhttp.Option{"lease": nil, "no lease": {guardhttp.WithFailOpen()}} {
+	for name, opts := range map[string][]guardhttp.Option{"lease": nil, "no lease": {idempotency.WithFailOpen()}} {
 		t.Run(name, func(t *testing.T) {
 			store := guard.Locker(memory.New())
 			if opts != nil {
 				store = lifeAway{store}
 			}
 			inner, _ := lifeIdempotent(t, lifeGuard(t, store), func(w http.ResponseWriter, r *http.Request) {
-				require.True(t, guardhttp.SetKeep(r.Context(), guardhttp.KeepNothing))
+				require.True(t, guardhttp.SetKeep(r.Context(), idempotency.KeepNothing))
 			}, opts...)
 			s := lifeServe(t, lifeGuard(t, memory.New()), inner.ServeHTTP)
 			for range 2 {
@@ -86,7 +87,7 @@ func TestNested_aGatewayDoesNotKeepAPassingRefusal(t *testing.T) {
 	gateway := lifeServe(t, lifeGuard(t, memory.New()), httputil.NewSingleHostReverseProxy(to).ServeHTTP)
 	first := service.start(t.Context(), "k", "b") // as if the gateway had not waited for its answer
 	gate.await(t)
-	requireProblem(t, gateway.post(t, "k", "b"), http.StatusConflict, guardhttp.ResultInFlight)
+	requireProblem(t, gateway.post(t, "k", "b"), http.StatusConflict, idempotency.InFlight)
 	gate.open()
 	requireRan(t, lifeReceive(t, first, "an answer"), http.StatusCreated, "run 1")
 	requireReplay(t, gateway.post(t, "k", "b"), http.StatusCreated, "run 1")

@@ -25,6 +25,7 @@ import (
 	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 	guardhttp "github.com/seed-1795987d/onerun/middleware/http"
+	"github.com/seed-1795987d/onerun/middleware/idempotency"
 )
 
 // An observed is a server whose requests are watched by two observers and by Track.
@@ -90,7 +91,7 @@ func TestObserver_isCalledOncePerRequest(t *testing.T) {
 			}
 			fmt.Fprint(w, strings.Repeat("x", size))
 		}
-		s := serveObserved(t, g, handler, guardhttp.WithMaxBody(100), guardhttp.WithMaxAnswer(50), guardhttp.WithLease(guard.WithName("claims")),
+		s := serveObserved(t, g, handler, guardhttp.WithMaxBody(100), idempotency.WithMaxAnswer(50), idempotency.WithLease(guard.WithName("claims")),
 			guardhttp.WithFingerprint(func(_ *http.Request, body []byte) ([]byte, error) {
 				if string(body) == "strange" {
 					return nil, errors.New("a strange body")
@@ -103,19 +104,19 @@ func TestObserver_isCalledOncePerRequest(t *testing.T) {
 			headers           []string
 			want              guardhttp.Outcome
 		}{
-			{"POST", "k", "b", nil, guardhttp.Outcome{Result: guardhttp.ResultRan, Status: created, Kept: guardhttp.KeepAnswer}},
-			{"POST", "k", "b", nil, guardhttp.Outcome{Result: guardhttp.ResultReplayed, Status: created}},
-			{"POST", "k", "other", nil, guardhttp.Outcome{Result: guardhttp.ResultMismatch, Status: 422}},
-			{"GET", "k", "", nil, guardhttp.Outcome{Result: guardhttp.ResultUntouched}},
-			{"POST", "k2", "b", []string{"X-Panic", "yes"}, guardhttp.Outcome{Result: guardhttp.ResultRan, Aborted: true}},
-			{"POST", "k2", "b", nil, guardhttp.Outcome{Result: guardhttp.ResultRan, Status: created, Kept: guardhttp.KeepAnswer}},
-			{"POST", "k3", "b", []string{"X-Large", "yes"}, guardhttp.Outcome{Result: guardhttp.ResultRan, Status: created, Kept: guardhttp.KeepTombstone}},
-			{"POST", "k3", "b", nil, guardhttp.Outcome{Result: guardhttp.ResultNotReplayable, Status: conflict}},
-			{"POST", "", "b", nil, guardhttp.Outcome{Result: guardhttp.ResultKeyMissing, Status: 400, Err: guardhttp.ErrNoKey}},
-			{"POST", `"`, "b", nil, guardhttp.Outcome{Result: guardhttp.ResultKeyInvalid, Status: 400}},
-			{"POST", "k", "strange", nil, guardhttp.Outcome{Result: guardhttp.ResultBodyInvalid, Status: 400}},
-			{"POST", "k", strings.Repeat("b", 101), nil, guardhttp.Outcome{Result: guardhttp.ResultBodyTooLarge, Status: 413}},
-			{"POST", "k", "b", []string{"X-Tenant", ""}, guardhttp.Outcome{Result: guardhttp.ResultRefused, Status: 500}},
+			{"POST", "k", "b", nil, guardhttp.Outcome{Result: idempotency.Ran, Status: created, Kept: idempotency.KeepAnswer}},
+			{"POST", "k", "b", nil, guardhttp.Outcome{Result: idempotency.Replayed, Status: created}},
+			{"POST", "k", "other", nil, guardhttp.Outcome{Result: idempotency.Mismatch, Status: 422}},
+			{"GET", "k", "", nil, guardhttp.Outcome{Result: idempotency.Untouched}},
+			{"POST", "k2", "b", []string{"X-Panic", "yes"}, guardhttp.Outcome{Result: idempotency.Ran, Aborted: true}},
+			{"POST", "k2", "b", nil, guardhttp.Outcome{Result: idempotency.Ran, Status: created, Kept: idempotency.KeepAnswer}},
+			{"POST", "k3", "b", []string{"X-Large", "yes"}, guardhttp.Outcome{Result: idempotency.Ran, Status: created, Kept: idempotency.KeepTombstone}},
+			{"POST", "k3", "b", nil, guardhttp.Outcome{Result: idempotency.NotReplayable, Status: conflict}},
+			{"POST", "", "b", nil, guardhttp.Outcome{Result: idempotency.KeyMissing, Status: 400, Err: idempotency.ErrNoKey}},
+			{"POST", `"`, "b", nil, guardhttp.Outcome{Result: idempotency.KeyInvalid, Status: 400}},
+			{"POST", "k", "strange", nil, guardhttp.Outcome{Result: idempotency.BodyInvalid, Status: 400}},
+			{"POST", "k", strings.Repeat("b", 101), nil, guardhttp.Outcome{Result: idempotency.BodyTooLarge, Status: 413}},
+			{"POST", "k", "b", []string{"X-Tenant", ""}, guardhttp.Outcome{Result: idempotency.Refused, Status: 500}},
 		} {
 			r, err := http.NewRequestWithContext(t.Context(), c.method, s.URL, strings.NewReader(c.body))
 			require.NoError(t, err)
@@ -138,11 +139,11 @@ func TestObserver_isCalledOncePerRequest(t *testing.T) {
 			}
 			o := s.take(t)
 			require.Positive(t, o.Duration)
-			require.Equal(t, c.want.Result == guardhttp.ResultRan, o.Fence > 0, "%+v", o)
+			require.Equal(t, c.want.Result == idempotency.Ran, o.Fence > 0, "%+v", o)
 			if c.want.Err != nil {
 				require.ErrorIs(t, o.Err, c.want.Err)
 			}
-			if c.want.Result == guardhttp.ResultUntouched {
+			if c.want.Result == idempotency.Untouched {
 				c.want.Status = o.Status
 			}
 			c.want.Name, c.want.Duration, c.want.Fence, c.want.Err = "claims", o.Duration, o.Fence, o.Err
@@ -176,33 +177,33 @@ func TestObserver_isCalledOnceForTheOtherResults(t *testing.T) {
 	}{
 		{
 			g, fine,
-			[]guardhttp.Option{guardhttp.WithMode(guardhttp.Reject)},
+			[]guardhttp.Option{idempotency.WithMode(idempotency.Reject)},
 			"rejected",
-			[]outcome{{Result: guardhttp.ResultRan, Status: 200, Kept: guardhttp.KeepTombstone}, {Result: guardhttp.ResultDone, Status: 409}},
+			[]outcome{{Result: idempotency.Ran, Status: 200, Kept: idempotency.KeepTombstone}, {Result: idempotency.Done, Status: 409}},
 		},
 		{
 			g, fine,
 			[]guardhttp.Option{guardhttp.WithScope(func(*http.Request) (string, error) { return "", errors.New("no scope") })},
 			"k",
-			[]outcome{{Result: guardhttp.ResultRefused, Status: 500}},
+			[]outcome{{Result: idempotency.Refused, Status: 500}},
 		},
-		{g, boom, []guardhttp.Option{guardhttp.WithOptionalKey()}, "", []outcome{{Result: guardhttp.ResultUntouched, Aborted: true}}},
-		{away, fine, nil, "k", []outcome{{Result: guardhttp.ResultUnavailable, Status: 503}}},
-		{away, fine, []guardhttp.Option{guardhttp.WithFailOpen()}, "k", []outcome{{Result: guardhttp.ResultDegraded, Status: 200}}},
-		{away, boom, []guardhttp.Option{guardhttp.WithFailOpen()}, "k", []outcome{{Result: guardhttp.ResultDegraded, Aborted: true}}},
-		{away, fine, []guardhttp.Option{guardhttp.WithShadow()}, "k", []outcome{{Result: guardhttp.ResultUnavailable, Status: 200, Shadow: true}}},
-		{away, boom, []guardhttp.Option{guardhttp.WithShadow()}, "k", []outcome{{Result: guardhttp.ResultUnavailable, Shadow: true, Aborted: true}}},
+		{g, boom, []guardhttp.Option{idempotency.WithOptionalKey()}, "", []outcome{{Result: idempotency.Untouched, Aborted: true}}},
+		{away, fine, nil, "k", []outcome{{Result: idempotency.Unavailable, Status: 503}}},
+		{away, fine, []guardhttp.Option{idempotency.WithFailOpen()}, "k", []outcome{{Result: idempotency.Degraded, Status: 200}}},
+		{away, boom, []guardhttp.Option{idempotency.WithFailOpen()}, "k", []outcome{{Result: idempotency.Degraded, Aborted: true}}},
+		{away, fine, []guardhttp.Option{idempotency.WithShadow()}, "k", []outcome{{Result: idempotency.Unavailable, Status: 200, Shadow: true}}},
+		{away, boom, []guardhttp.Option{idempotency.WithShadow()}, "k", []outcome{{Result: idempotency.Unavailable, Shadow: true, Aborted: true}}},
 		{g, fine, []guardhttp.Option{patientShadow}, "shadow", []outcome{
-			{Result: guardhttp.ResultRan, Status: 200, Kept: guardhttp.KeepAnswer, Shadow: true}, {Result: guardhttp.ResultReplayed, Status: 200, Shadow: true},
+			{Result: idempotency.Ran, Status: 200, Kept: idempotency.KeepAnswer, Shadow: true}, {Result: idempotency.Replayed, Status: 200, Shadow: true},
 		}},
 		{g, silent, []guardhttp.Option{patientShadow}, "silent", []outcome{
-			{Result: guardhttp.ResultRan, Status: 200, Shadow: true}, {Result: guardhttp.ResultRan, Status: 200, Shadow: true},
+			{Result: idempotency.Ran, Status: 200, Shadow: true}, {Result: idempotency.Ran, Status: 200, Shadow: true},
 		}},
 		{
 			g, fine,
 			[]guardhttp.Option{guardhttp.WithProblems(func(http.ResponseWriter, *http.Request, guardhttp.Problem) { panic(http.ErrAbortHandler) })},
 			"",
-			[]outcome{{Result: guardhttp.ResultKeyMissing, Status: 400, Aborted: true}},
+			[]outcome{{Result: idempotency.KeyMissing, Status: 400, Aborted: true}},
 		},
 	} {
 		s := serveObserved(t, c.guard, c.handler, c.opts...)
@@ -220,16 +221,16 @@ func TestObserver_isCalledOnceForEachConcurrentRequest(t *testing.T) {
 	t.Parallel()
 	gate := newLifeGate(t)
 	s := serveObserved(t, lifeGuard(t, memory.New()), func(_ http.ResponseWriter, r *http.Request) { gate.pass(r.Context()) },
-		guardhttp.WithWait(50*time.Millisecond))
+		idempotency.WithWait(50*time.Millisecond))
 	first := s.start(t.Context(), "k", "b")
 	gate.await(t)
 	s.post(t, "k", "b")
 	o := s.take(t)
-	require.Equal(t, guardhttp.Outcome{Name: "http", Result: guardhttp.ResultInFlight, Status: 409, Duration: o.Duration}, o)
+	require.Equal(t, guardhttp.Outcome{Name: "http", Result: idempotency.InFlight, Status: 409, Duration: o.Duration}, o)
 	require.GreaterOrEqual(t, o.Duration, 50*time.Millisecond)
 	gate.open()
 	requireRan(t, lifeReceive(t, first, "an answer"), http.StatusOK, "")
-	require.Equal(t, guardhttp.ResultRan, s.take(t).Result)
+	require.Equal(t, idempotency.Ran, s.take(t).Result)
 }
 
 func TestTrack_saysNothingOfWhatDoesNotGetThere(t *testing.T) {
@@ -268,10 +269,10 @@ func TestObserver_receivesTheKindOfWork(t *testing.T) {
 		guard []guard.Option
 		opts  []guardhttp.Option
 	}{
-		"WithName":               {nil, []guardhttp.Option{guardhttp.WithLease(guard.WithName("claims"))}},
-		"WithLease":              {nil, []guardhttp.Option{guardhttp.WithLease(guard.WithName("claims"))}},
+		"WithName":               {nil, []guardhttp.Option{idempotency.WithLease(guard.WithName("claims"))}},
+		"WithLease":              {nil, []guardhttp.Option{idempotency.WithLease(guard.WithName("claims"))}},
 		"the Guard's":            {[]guard.Option{guard.WithName("claims")}, nil},
-		"WithName, over Guard's": {[]guard.Option{guard.WithName("other")}, []guardhttp.Option{guardhttp.WithLease(guard.WithName("claims"))}},
+		"WithName, over Guard's": {[]guard.Option{guard.WithName("other")}, []guardhttp.Option{idempotency.WithLease(guard.WithName("claims"))}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -301,15 +302,15 @@ func TestObserver_originOfTheFirstRunIsFoundWithItsRecord(t *testing.T) {
 		for name, c := range map[string]struct {
 			origin string
 			opts   []guardhttp.Option
-			result guardhttp.Result // of the second request
+			result idempotency.Result // of the second request
 			found  string
 		}{
-			"replay":    {"origin", nil, guardhttp.ResultReplayed, "origin"},
-			"long":      {long, nil, guardhttp.ResultReplayed, long[:256]},
-			"done":      {"origin", []guardhttp.Option{guardhttp.WithMode(guardhttp.Reject)}, guardhttp.ResultDone, "origin"},
-			"tombstone": {"origin", []guardhttp.Option{guardhttp.WithMaxAnswer(0)}, guardhttp.ResultNotReplayable, "origin"},
-			"shadow":    {"origin", []guardhttp.Option{patientShadow}, guardhttp.ResultReplayed, "origin"},
-			"none":      {"", nil, guardhttp.ResultReplayed, ""},
+			"replay":    {"origin", nil, idempotency.Replayed, "origin"},
+			"long":      {long, nil, idempotency.Replayed, long[:256]},
+			"done":      {"origin", []guardhttp.Option{idempotency.WithMode(idempotency.Reject)}, idempotency.Done, "origin"},
+			"tombstone": {"origin", []guardhttp.Option{idempotency.WithMaxAnswer(0)}, idempotency.NotReplayable, "origin"},
+			"shadow":    {"origin", []guardhttp.Option{patientShadow}, idempotency.Replayed, "origin"},
+			"none":      {"", nil, idempotency.Replayed, ""},
 		} {
 			contexts := make(chan context.Context, 10)
 			h, _ := counted(http.StatusCreated, nil)
@@ -323,7 +324,7 @@ func TestObserver_originOfTheFirstRunIsFoundWithItsRecord(t *testing.T) {
 			s.post(t, name, "b")
 			s.post(t, name, "another")
 			outcomes := s.log.await(t, 3)
-			require.Equal(t, guardhttp.ResultRan, outcomes[0].Result)
+			require.Equal(t, idempotency.Ran, outcomes[0].Result)
 			require.Empty(t, outcomes[0].Origin)
 			require.Equal(t, c.result, outcomes[1].Result)
 			require.Equal(t, c.found, outcomes[1].Origin)
@@ -443,8 +444,8 @@ func TestObserver_noRawKeyAnywhere(t *testing.T) {
 				default:
 				}
 				fmt.Fprint(w, "an answer")
-			}, guardhttp.WithLease(guard.WithHook(hook)), guardhttp.WithObserver(observer), guardhttp.WithProblems(problem),
-				guardhttp.WithWait(20*time.Millisecond))
+			}, idempotency.WithLease(guard.WithHook(hook)), guardhttp.WithObserver(observer), guardhttp.WithProblems(problem),
+				idempotency.WithWait(20*time.Millisecond))
 			s.URL += "/a/path"
 			post := func(key, body string) lifeAnswer { return s.post(t, key, body, "X-Tenant", scope) }
 
@@ -452,14 +453,14 @@ func TestObserver_noRawKeyAnywhere(t *testing.T) {
 			gates <- gate
 			first := s.start(t.Context(), key, body, "X-Tenant", scope)
 			gate.await(t)
-			requireProblem(t, post(key, body), http.StatusConflict, guardhttp.ResultInFlight)
+			requireProblem(t, post(key, body), http.StatusConflict, idempotency.InFlight)
 			stored := allInRedis(t, admin)
 			gate.open()
 			require.NoError(t, lifeReceive(t, first, "an answer").err)
 			requireReplay(t, post(key, body), http.StatusOK, "an answer")
-			requireProblem(t, post(key, body+" of another"), http.StatusUnprocessableEntity, guardhttp.ResultMismatch)
-			requireProblem(t, post(key+" x", body), http.StatusBadRequest, guardhttp.ResultKeyInvalid)
-			requireProblem(t, post(key+strings.Repeat("-", 300), body), http.StatusBadRequest, guardhttp.ResultKeyInvalid)
+			requireProblem(t, post(key, body+" of another"), http.StatusUnprocessableEntity, idempotency.Mismatch)
+			requireProblem(t, post(key+" x", body), http.StatusBadRequest, idempotency.KeyInvalid)
+			requireProblem(t, post(key+strings.Repeat("-", 300), body), http.StatusBadRequest, idempotency.KeyInvalid)
 			stored += allInRedis(t, admin)
 
 			gate = newLifeGate(t)
@@ -471,7 +472,7 @@ func TestObserver_noRawKeyAnywhere(t *testing.T) {
 			gate.open()
 			require.NoError(t, lifeReceive(t, second, "an answer").err)
 			server.Kill()
-			requireProblem(t, post(key, body), http.StatusServiceUnavailable, guardhttp.ResultUnavailable)
+			requireProblem(t, post(key, body), http.StatusServiceUnavailable, idempotency.Unavailable)
 			s.log.await(t, 8)
 			server.Restart()
 

@@ -2,7 +2,6 @@ package guardhttp_test
 
 import (
 	"context"
-	"errors"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -17,6 +16,7 @@ import (
 	"github.com/seed-1795987d/onerun/backend/single"
 	"github.com/seed-1795987d/onerun/guard"
 	guardhttp "github.com/seed-1795987d/onerun/middleware/http"
+	"github.com/seed-1795987d/onerun/middleware/idempotency"
 )
 
 // optionsGuard returns a Guard that needs no server.
@@ -57,8 +57,8 @@ func optionsFingerprint(*http.Request, []byte) ([]byte, error) { return nil, nil
 func TestOptions_thatCannotWork(t *testing.T) {
 	t.Parallel()
 	g := optionsGuard(t)
-	key := func(id string, size int) guardhttp.EncryptionKey {
-		return guardhttp.EncryptionKey{ID: id, Secret: []byte(strings.Repeat("\xa7", size))}
+	key := func(id string, size int) idempotency.EncryptionKey {
+		return idempotency.EncryptionKey{ID: id, Secret: []byte(strings.Repeat("\xa7", size))}
 	}
 	scope := guardhttp.WithScope(contentTenant)
 	for name, c := range map[string]struct {
@@ -67,8 +67,8 @@ func TestOptions_thatCannotWork(t *testing.T) {
 	}{
 		"a nil option":                     {"Option", []guardhttp.Option{nil}},
 		"a nil scope":                      {"WithScope", []guardhttp.Option{guardhttp.WithScope(nil)}},
-		"a scope and global keys":          {"WithGlobalKeys", []guardhttp.Option{guardhttp.WithGlobalKeys()}},
-		"a group without a name":           {"WithGroup", []guardhttp.Option{guardhttp.WithGroup("")}},
+		"a scope and global keys":          {"WithGlobalKeys", []guardhttp.Option{idempotency.WithGlobalKeys()}},
+		"a group without a name":           {"WithGroup", []guardhttp.Option{idempotency.WithGroup("")}},
 		"no methods":                       {"WithMethods", []guardhttp.Option{guardhttp.WithMethods()}},
 		"an empty method":                  {"WithMethods", []guardhttp.Option{guardhttp.WithMethods("")}},
 		"a method in small letters":        {"WithMethods", []guardhttp.Option{guardhttp.WithMethods("POST", "put")}},
@@ -76,21 +76,21 @@ func TestOptions_thatCannotWork(t *testing.T) {
 		"HEAD":                             {"WithMethods", []guardhttp.Option{guardhttp.WithMethods("HEAD")}},
 		"OPTIONS":                          {"WithMethods", []guardhttp.Option{guardhttp.WithMethods("POST", "OPTIONS")}},
 		"TRACE":                            {"WithMethods", []guardhttp.Option{guardhttp.WithMethods("TRACE")}},
-		"no such mode":                     {"WithMode", []guardhttp.Option{guardhttp.WithMode(guardhttp.Exclusive + 1)}},
-		"a negative wait":                  {"WithWait", []guardhttp.Option{guardhttp.WithWait(-time.Second)}},
-		"no waiters":                       {"WithMaxWaiters", []guardhttp.Option{guardhttp.WithMaxWaiters(0, 0)}},
-		"no waiters for a key":             {"WithMaxWaiters", []guardhttp.Option{guardhttp.WithMaxWaiters(5, 0)}},
-		"more for a key than in all":       {"WithMaxWaiters", []guardhttp.Option{guardhttp.WithMaxWaiters(1, 2)}},
-		"no waiters for a scope":           {"WithMaxScopeWaiters", []guardhttp.Option{guardhttp.WithMaxScopeWaiters(0)}},
-		"more for a scope than in all":     {"WithMaxScopeWaiters", []guardhttp.Option{guardhttp.WithMaxScopeWaiters(1025)}},
-		"no records of a scope":            {"WithMaxScopeRecords", []guardhttp.Option{guardhttp.WithMaxScopeRecords(0)}},
-		"more records than can be counted": {"WithMaxScopeRecords", []guardhttp.Option{guardhttp.WithMaxScopeRecords(100_000_001)}},
-		"records that are not kept":        {"WithMaxScopeRecords", []guardhttp.Option{guardhttp.WithMode(guardhttp.Exclusive), guardhttp.WithMaxScopeRecords(1)}},
-		"a fingerprint to forget":          {"WithFingerprint", []guardhttp.Option{guardhttp.WithMode(guardhttp.Exclusive), guardhttp.WithFingerprint(optionsFingerprint)}},
+		"no such mode":                     {"WithMode", []guardhttp.Option{idempotency.WithMode(idempotency.Exclusive + 1)}},
+		"a negative wait":                  {"WithWait", []guardhttp.Option{idempotency.WithWait(-time.Second)}},
+		"no waiters":                       {"WithMaxWaiters", []guardhttp.Option{idempotency.WithMaxWaiters(0, 0)}},
+		"no waiters for a key":             {"WithMaxWaiters", []guardhttp.Option{idempotency.WithMaxWaiters(5, 0)}},
+		"more for a key than in all":       {"WithMaxWaiters", []guardhttp.Option{idempotency.WithMaxWaiters(1, 2)}},
+		"no waiters for a scope":           {"WithMaxScopeWaiters", []guardhttp.Option{idempotency.WithMaxScopeWaiters(0)}},
+		"more for a scope than in all":     {"WithMaxScopeWaiters", []guardhttp.Option{idempotency.WithMaxScopeWaiters(1025)}},
+		"no records of a scope":            {"WithMaxScopeRecords", []guardhttp.Option{idempotency.WithMaxScopeRecords(0)}},
+		"more records than can be counted": {"WithMaxScopeRecords", []guardhttp.Option{idempotency.WithMaxScopeRecords(100_000_001)}},
+		"records that are not kept":        {"WithMaxScopeRecords", []guardhttp.Option{idempotency.WithMode(idempotency.Exclusive), idempotency.WithMaxScopeRecords(1)}},
+		"a fingerprint to forget":          {"WithFingerprint", []guardhttp.Option{idempotency.WithMode(idempotency.Exclusive), guardhttp.WithFingerprint(optionsFingerprint)}},
 		"a negative body":                  {"WithMaxBody", []guardhttp.Option{guardhttp.WithMaxBody(-1)}},
 		"a body beyond all bounds":         {"WithMaxBody", []guardhttp.Option{guardhttp.WithMaxBody(1<<40 + 1)}},
-		"a negative answer":                {"WithMaxAnswer", []guardhttp.Option{guardhttp.WithMaxAnswer(-1)}},
-		"an answer beyond all bounds":      {"WithMaxAnswer", []guardhttp.Option{guardhttp.WithMaxAnswer((768 << 10) + 1)}},
+		"a negative answer":                {"WithMaxAnswer", []guardhttp.Option{idempotency.WithMaxAnswer(-1)}},
+		"an answer beyond all bounds":      {"WithMaxAnswer", []guardhttp.Option{idempotency.WithMaxAnswer((768 << 10) + 1)}},
 		"a nil policy":                     {"WithPolicy", []guardhttp.Option{guardhttp.WithPolicy(nil)}},
 		"a header without a name":          {"WithReplayedHeader", []guardhttp.Option{guardhttp.WithReplayedHeader("")}},
 		"a header with a space":            {"WithReplayedHeader", []guardhttp.Option{guardhttp.WithReplayedHeader("X Replayed")}},
@@ -99,12 +99,12 @@ func TestOptions_thatCannotWork(t *testing.T) {
 		"no header":                        {"WithoutHeaders", []guardhttp.Option{guardhttp.WithoutHeaders()}},
 		"a header that is none":            {"WithoutHeaders", []guardhttp.Option{guardhttp.WithoutHeaders("X-A", "X B")}},
 		"a header that is empty":           {"WithoutHeaders", []guardhttp.Option{guardhttp.WithoutHeaders("")}},
-		"no retention":                     {"WithOnce", []guardhttp.Option{guardhttp.WithOnce(0)}},
-		"a negative retention":             {"WithOnce", []guardhttp.Option{guardhttp.WithOnce(-time.Hour)}},
-		"a retention of a lifetime":        {"WithOnce", []guardhttp.Option{guardhttp.WithOnce(80 * 365 * 24 * time.Hour)}},
-		"no time":                          {"WithMaxHold", []guardhttp.Option{guardhttp.WithMaxHold(0)}},
-		"a negative time":                  {"WithMaxHold", []guardhttp.Option{guardhttp.WithMaxHold(-1)}},
-		"at once":                          {"WithRetryAfter", []guardhttp.Option{guardhttp.WithRetryAfter(0)}},
+		"no retention":                     {"WithOnce", []guardhttp.Option{idempotency.WithOnce(0)}},
+		"a negative retention":             {"WithOnce", []guardhttp.Option{idempotency.WithOnce(-time.Hour)}},
+		"a retention of a lifetime":        {"WithOnce", []guardhttp.Option{idempotency.WithOnce(80 * 365 * 24 * time.Hour)}},
+		"no time":                          {"WithMaxHold", []guardhttp.Option{idempotency.WithMaxHold(0)}},
+		"a negative time":                  {"WithMaxHold", []guardhttp.Option{idempotency.WithMaxHold(-1)}},
+		"at once":                          {"WithRetryAfter", []guardhttp.Option{idempotency.WithRetryAfter(0)}},
 		"an empty page":                    {"WithDocs", []guardhttp.Option{guardhttp.WithDocs("")}},
 		"a relative page":                  {"WithDocs", []guardhttp.Option{guardhttp.WithDocs("/docs/keys")}},
 		"a page with a fragment":           {"WithDocs", []guardhttp.Option{guardhttp.WithDocs("https://docs.example/keys#top")}},
@@ -112,20 +112,20 @@ func TestOptions_thatCannotWork(t *testing.T) {
 		"a page with a space":              {"WithDocs", []guardhttp.Option{guardhttp.WithDocs("https://docs.example/a b")}},
 		"a page with a line break":         {"WithDocs", []guardhttp.Option{guardhttp.WithDocs("https://docs.example/\r\nX-A: b")}},
 		"nil problems":                     {"WithProblems", []guardhttp.Option{guardhttp.WithProblems(nil)}},
-		"no key to encrypt with":           {"WithEncryption", []guardhttp.Option{guardhttp.WithEncryption()}},
-		"a key without an ID":              {"WithEncryption", []guardhttp.Option{guardhttp.WithEncryption(key("", 32))}},
-		"a key with a long ID":             {"WithEncryption", []guardhttp.Option{guardhttp.WithEncryption(key(strings.Repeat("i", 65), 32))}},
-		"a key without a secret":           {"WithEncryption", []guardhttp.Option{guardhttp.WithEncryption(key("a", 0))}},
-		"a key with a short secret":        {"WithEncryption", []guardhttp.Option{guardhttp.WithEncryption(key("a", 15))}},
-		"a key with a long secret":         {"WithEncryption", []guardhttp.Option{guardhttp.WithEncryption(key("a", 33))}},
-		"a bad key behind a good one":      {"WithEncryption", []guardhttp.Option{guardhttp.WithEncryption(key("a", 32), key("b", 31))}},
-		"two keys with one ID":             {"WithEncryption", []guardhttp.Option{guardhttp.WithEncryption(key("a", 32), key("a", 16))}},
-		"encrypting what is not kept":      {"WithEncryption", []guardhttp.Option{guardhttp.WithMode(guardhttp.Exclusive), guardhttp.WithEncryption(key("a", 32))}},
-		"a long name":                      {"WithName", []guardhttp.Option{guardhttp.WithLease(guard.WithName(strings.Repeat("n", 129)))}},
-		"a lease that is too short":        {"WithTTL", []guardhttp.Option{guardhttp.WithLease(guard.WithTTL(1))}},
-		"a lease with a label of a MB":     {"WithLabel", []guardhttp.Option{guardhttp.WithLease(guard.WithLabel(strings.Repeat("l", 1<<20)))}},
-		"a lease with a nil option":        {"Option", []guardhttp.Option{guardhttp.WithLease(nil)}},
-		"a lease that is held too little":  {"WithMinHold", []guardhttp.Option{guardhttp.WithLease(guard.WithMinHold(-1))}},
+		"no key to encrypt with":           {"WithEncryption", []guardhttp.Option{idempotency.WithEncryption()}},
+		"a key without an ID":              {"WithEncryption", []guardhttp.Option{idempotency.WithEncryption(key("", 32))}},
+		"a key with a long ID":             {"WithEncryption", []guardhttp.Option{idempotency.WithEncryption(key(strings.Repeat("i", 65), 32))}},
+		"a key without a secret":           {"WithEncryption", []guardhttp.Option{idempotency.WithEncryption(key("a", 0))}},
+		"a key with a short secret":        {"WithEncryption", []guardhttp.Option{idempotency.WithEncryption(key("a", 15))}},
+		"a key with a long secret":         {"WithEncryption", []guardhttp.Option{idempotency.WithEncryption(key("a", 33))}},
+		"a bad key behind a good one":      {"WithEncryption", []guardhttp.Option{idempotency.WithEncryption(key("a", 32), key("b", 31))}},
+		"two keys with one ID":             {"WithEncryption", []guardhttp.Option{idempotency.WithEncryption(key("a", 32), key("a", 16))}},
+		"encrypting what is not kept":      {"WithEncryption", []guardhttp.Option{idempotency.WithMode(idempotency.Exclusive), idempotency.WithEncryption(key("a", 32))}},
+		"a long name":                      {"WithName", []guardhttp.Option{idempotency.WithLease(guard.WithName(strings.Repeat("n", 129)))}},
+		"a lease that is too short":        {"WithTTL", []guardhttp.Option{idempotency.WithLease(guard.WithTTL(1))}},
+		"a lease with a label of a MB":     {"WithLabel", []guardhttp.Option{idempotency.WithLease(guard.WithLabel(strings.Repeat("l", 1<<20)))}},
+		"a lease with a nil option":        {"Option", []guardhttp.Option{idempotency.WithLease(nil)}},
+		"a lease that is held too little":  {"WithMinHold", []guardhttp.Option{idempotency.WithLease(guard.WithMinHold(-1))}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -155,8 +155,8 @@ func TestOptions_thatCannotWork(t *testing.T) {
 
 func TestOptions_allThatCannotWorkAreNamed(t *testing.T) {
 	t.Parallel()
-	_, err := guardhttp.New(nil, nil, nil, guardhttp.WithMaxBody(-1), guardhttp.WithOnce(0), guardhttp.WithDocs("x"), guardhttp.WithEncryption(),
-		guardhttp.WithMode(77), guardhttp.WithMethods("get", "HEAD"))
+	_, err := guardhttp.New(nil, nil, nil, guardhttp.WithMaxBody(-1), idempotency.WithOnce(0), guardhttp.WithDocs("x"), idempotency.WithEncryption(),
+		idempotency.WithMode(77), guardhttp.WithMethods("get", "HEAD"))
 	require.ElementsMatch(t, []string{"guard", "key", "Option", "WithScope", "WithMaxBody", "WithOnce", "WithDocs", "WithEncryption", "WithMode",
 		"WithMethods", "WithMethods"}, optionsNamed(t, err))
 }
@@ -164,8 +164,8 @@ func TestOptions_allThatCannotWorkAreNamed(t *testing.T) {
 // Also those that are the lease's.
 func TestOptions_thoseOfTheLeaseAreNamedWithTheOthers(t *testing.T) {
 	t.Parallel()
-	_, err := guardhttp.New(optionsGuard(t), guardhttp.IdempotencyKey, guardhttp.WithGlobalKeys(), guardhttp.WithMaxBody(-1), guardhttp.WithLease(guard.WithName("\x00")),
-		guardhttp.WithLease(guard.WithTTL(1)))
+	_, err := guardhttp.New(optionsGuard(t), guardhttp.IdempotencyKey, idempotency.WithGlobalKeys(), guardhttp.WithMaxBody(-1), idempotency.WithLease(guard.WithName("\x00")),
+		idempotency.WithLease(guard.WithTTL(1)))
 	require.Subset(t, optionsNamed(t, err), []string{"WithMaxBody", "WithName"})
 }
 
@@ -179,19 +179,19 @@ func TestOptions_thatWork(t *testing.T) {
 	t.Cleanup(func() { require.NoError(t, g.Close(context.Background())) })
 	secret := []byte(strings.Repeat("s", 16))
 	for name, opts := range map[string][]guardhttp.Option{
-		"global keys": {guardhttp.WithGlobalKeys()},
-		"lowest": {guardhttp.WithScope(contentTenant), guardhttp.WithWait(1), guardhttp.WithMaxWaiters(1, 1), guardhttp.WithMaxScopeWaiters(1), guardhttp.WithMaxScopeRecords(1), guardhttp.WithMaxBody(0), guardhttp.WithMaxAnswer(0),
-			guardhttp.WithOnce(time.Millisecond), guardhttp.WithMaxHold(1), guardhttp.WithRetryAfter(1), guardhttp.WithMethods("GET"),
-			guardhttp.WithEncryption(guardhttp.EncryptionKey{ID: "1", Secret: secret})},
-		"highest": {guardhttp.WithScope(contentTenant), guardhttp.WithWait(time.Hour), guardhttp.WithMaxWaiters(1<<30, 1<<30), guardhttp.WithMaxScopeWaiters(1 << 30), guardhttp.WithMaxScopeRecords(100_000_000), guardhttp.WithMaxBody(1 << 40),
-			guardhttp.WithMaxAnswer(768 << 10), guardhttp.WithOnce(9 * 365 * 24 * time.Hour), guardhttp.WithMaxHold(1 << 60), guardhttp.WithRetryAfter(1 << 60),
+		"global keys": {idempotency.WithGlobalKeys()},
+		"lowest": {guardhttp.WithScope(contentTenant), idempotency.WithWait(1), idempotency.WithMaxWaiters(1, 1), idempotency.WithMaxScopeWaiters(1), idempotency.WithMaxScopeRecords(1), guardhttp.WithMaxBody(0), idempotency.WithMaxAnswer(0),
+			idempotency.WithOnce(time.Millisecond), idempotency.WithMaxHold(1), idempotency.WithRetryAfter(1), guardhttp.WithMethods("GET"),
+			idempotency.WithEncryption(idempotency.EncryptionKey{ID: "1", Secret: secret})},
+		"highest": {guardhttp.WithScope(contentTenant), idempotency.WithWait(time.Hour), idempotency.WithMaxWaiters(1<<30, 1<<30), idempotency.WithMaxScopeWaiters(1 << 30), idempotency.WithMaxScopeRecords(100_000_000), guardhttp.WithMaxBody(1 << 40),
+			idempotency.WithMaxAnswer(768 << 10), idempotency.WithOnce(9 * 365 * 24 * time.Hour), idempotency.WithMaxHold(1 << 60), idempotency.WithRetryAfter(1 << 60),
 			guardhttp.WithMethods("POST", "QUERY", "PROPFIND", "M-SEARCH"),
-			guardhttp.WithEncryption(guardhttp.EncryptionKey{ID: strings.Repeat("i", 64), Secret: append(secret, secret...)}, guardhttp.EncryptionKey{ID: "2", Secret: append(secret, secret[:8]...)})},
-		"reject":    {guardhttp.WithScope(contentTenant), guardhttp.WithMode(guardhttp.Reject), guardhttp.WithFingerprint(optionsFingerprint)},
-		"exclusive": {guardhttp.WithScope(contentTenant), guardhttp.WithMode(guardhttp.Exclusive), guardhttp.WithFingerprint(nil)},
-		"others": {guardhttp.WithScope(contentTenant), guardhttp.WithOptionalKey(), guardhttp.WithRerun(), guardhttp.WithFailOpen(), guardhttp.WithClientCancel(),
-			guardhttp.WithShadow(), guardhttp.WithGroup("g:{}"), guardhttp.WithLease(guard.WithName("n")), guardhttp.WithPolicy(keepAll), guardhttp.WithObserver(guardhttp.Observer{}),
-			guardhttp.WithReplayedHeader("x-replayed"), guardhttp.WithDocs("https://docs.example/keys?lang=en&v=1"), guardhttp.WithLease(guard.WithTTL(time.Minute)), guardhttp.WithLease()},
+			idempotency.WithEncryption(idempotency.EncryptionKey{ID: strings.Repeat("i", 64), Secret: append(secret, secret...)}, idempotency.EncryptionKey{ID: "2", Secret: append(secret, secret[:8]...)})},
+		"reject":    {guardhttp.WithScope(contentTenant), idempotency.WithMode(idempotency.Reject), guardhttp.WithFingerprint(optionsFingerprint)},
+		"exclusive": {guardhttp.WithScope(contentTenant), idempotency.WithMode(idempotency.Exclusive), guardhttp.WithFingerprint(nil)},
+		"others": {guardhttp.WithScope(contentTenant), idempotency.WithOptionalKey(), idempotency.WithRerun(), idempotency.WithFailOpen(), idempotency.WithClientCancel(),
+			idempotency.WithShadow(), idempotency.WithGroup("g:{}"), idempotency.WithLease(guard.WithName("n")), guardhttp.WithPolicy(keepAll), guardhttp.WithObserver(guardhttp.Observer{}),
+			guardhttp.WithReplayedHeader("x-replayed"), guardhttp.WithDocs("https://docs.example/keys?lang=en&v=1"), idempotency.WithLease(guard.WithTTL(time.Minute)), idempotency.WithLease()},
 	} {
 		idempotent, err := guardhttp.New(g, guardhttp.IdempotencyKey, opts...)
 		require.NoError(t, err, name)
@@ -212,7 +212,7 @@ func optionsPost(t *testing.T, h http.Handler, path string) *httptest.ResponseRe
 // WithRerun decides about answers that cannot be replayed: it has no effect if none is kept.
 func TestOptions_rerunIfDuplicatesAreRejected(t *testing.T) {
 	t.Parallel()
-	wrap, err := guardhttp.New(optionsGuard(t), guardhttp.IdempotencyKey, guardhttp.WithGlobalKeys(), guardhttp.WithMode(guardhttp.Reject), guardhttp.WithRerun())
+	wrap, err := guardhttp.New(optionsGuard(t), guardhttp.IdempotencyKey, idempotency.WithGlobalKeys(), idempotency.WithMode(idempotency.Reject), idempotency.WithRerun())
 	require.NoError(t, err)
 	ran := 0
 	h := wrap(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { ran++ }))
@@ -225,7 +225,7 @@ func TestOptions_rerunIfDuplicatesAreRejected(t *testing.T) {
 func TestOptions_methodsAreCopied(t *testing.T) {
 	t.Parallel()
 	methods := []string{http.MethodPost, http.MethodPut}
-	idempotent, err := guardhttp.New(optionsGuard(t), guardhttp.IdempotencyKey, guardhttp.WithGlobalKeys(), guardhttp.WithMethods(methods...))
+	idempotent, err := guardhttp.New(optionsGuard(t), guardhttp.IdempotencyKey, idempotency.WithGlobalKeys(), guardhttp.WithMethods(methods...))
 	require.NoError(t, err)
 	methods[0] = http.MethodGet
 	ran := 0
@@ -239,7 +239,7 @@ func TestOptions_methodsAreCopied(t *testing.T) {
 // One middleware wraps several handlers, and a nil request body is an empty one.
 func TestOptions_oneMiddlewareForSeveralHandlers(t *testing.T) {
 	t.Parallel()
-	idempotent, err := guardhttp.New(optionsGuard(t), guardhttp.IdempotencyKey, guardhttp.WithGlobalKeys())
+	idempotent, err := guardhttp.New(optionsGuard(t), guardhttp.IdempotencyKey, idempotency.WithGlobalKeys())
 	require.NoError(t, err)
 	mux := http.NewServeMux()
 	for _, path := range []string{"/a", "/b"} {
@@ -266,11 +266,9 @@ func TestOptions_policies(t *testing.T) {
 		require.Equal(t, final, guardhttp.KeepFinal(status, nil), "%d", status)
 		require.True(t, keepAll(status, nil))
 	}
-	require.Equal(t, "nothing answer tombstone", strings.Join([]string{
-		guardhttp.KeepNothing.String(), guardhttp.KeepAnswer.String(), guardhttp.KeepTombstone.String()}, " "))
 
 	var seen http.Header
-	idempotent, err := guardhttp.New(optionsGuard(t), guardhttp.IdempotencyKey, guardhttp.WithGlobalKeys(),
+	idempotent, err := guardhttp.New(optionsGuard(t), guardhttp.IdempotencyKey, idempotency.WithGlobalKeys(),
 		guardhttp.WithPolicy(func(status int, header http.Header) bool {
 			seen = header
 			return status != http.StatusAccepted
@@ -294,21 +292,10 @@ func TestOptions_policies(t *testing.T) {
 	require.Equal(t, 3, ran, "kept")
 }
 
-func TestOptions_errorsOfRecordsAndKeys(t *testing.T) {
-	t.Parallel()
-	cause := errors.New("cause")
-	require.ErrorIs(t, &guardhttp.RecordError{Reason: "r", Err: cause}, cause)
-	require.Equal(t, "guardhttp: the record cannot be read: r: cause", (&guardhttp.RecordError{Reason: "r", Err: cause}).Error())
-	require.Equal(t, "guardhttp: the record cannot be read: r", (&guardhttp.RecordError{Reason: "r"}).Error())
-	require.Equal(t, "guardhttp: header A is odd", (&guardhttp.KeyError{From: "header A", Reason: "is odd"}).Error())
-	require.NotErrorIs(t, &guardhttp.KeyError{}, guardhttp.ErrNoKey)
-	require.ErrorIs(t, &guardhttp.KeyError{Missing: true}, guardhttp.ErrNoKey)
-}
-
 // The zero values that the tables call defaults mean off.
 func TestOptions_zeroIsOff(t *testing.T) {
 	t.Parallel()
-	_, err := guardhttp.New(optionsGuard(t), guardhttp.IdempotencyKey, guardhttp.WithGlobalKeys(),
-		guardhttp.WithWait(time.Second), guardhttp.WithWait(0), guardhttp.WithLease(guard.WithName("claim")), guardhttp.WithLease(guard.WithName("")))
+	_, err := guardhttp.New(optionsGuard(t), guardhttp.IdempotencyKey, idempotency.WithGlobalKeys(),
+		idempotency.WithWait(time.Second), idempotency.WithWait(0), idempotency.WithLease(guard.WithName("claim")), idempotency.WithLease(guard.WithName("")))
 	require.NoError(t, err)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/seed-1795987d/onerun/backend/memory"
 	"github.com/seed-1795987d/onerun/guard"
 	guardhttp "github.com/seed-1795987d/onerun/middleware/http"
+	"github.com/seed-1795987d/onerun/middleware/idempotency"
 )
 
 // originCORS is a middleware for CORS, as common ones are: it answers to the origin of the request.
@@ -64,7 +65,7 @@ func TestOrigin_ofAReplay(t *testing.T) {
 			t.Parallel()
 			var refused []error
 			g := lifeGuard(t, memory.New(), guard.WithHook(guard.Hook{Outcome: func(_ context.Context, o guard.Outcome) { refused = append(refused, o.Refused) }}))
-			idempotent, err := guardhttp.New(g, guardhttp.IdempotencyKey, guardhttp.WithGlobalKeys())
+			idempotent, err := guardhttp.New(g, guardhttp.IdempotencyKey, idempotency.WithGlobalKeys())
 			require.NoError(t, err)
 			var h http.Handler = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusCreated) })
 			if c.inside != nil {
@@ -104,7 +105,7 @@ func originPost(h http.Handler, origin string) *httptest.ResponseRecorder {
 // What outer middleware varies by for a retry stays beside what the handler varies by.
 func TestOrigin_varyOfARetry(t *testing.T) {
 	t.Parallel()
-	idempotent, err := guardhttp.New(lifeGuard(t, memory.New()), guardhttp.IdempotencyKey, guardhttp.WithGlobalKeys())
+	idempotent, err := guardhttp.New(lifeGuard(t, memory.New()), guardhttp.IdempotencyKey, idempotency.WithGlobalKeys())
 	require.NoError(t, err)
 	inner := idempotent(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Header().Add("Vary", "Accept") }))
 	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

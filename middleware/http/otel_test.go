@@ -17,6 +17,7 @@ import (
 	"github.com/seed-1795987d/onerun/backend/memory"
 	"github.com/seed-1795987d/onerun/guard"
 	guardhttp "github.com/seed-1795987d/onerun/middleware/http"
+	"github.com/seed-1795987d/onerun/middleware/idempotency"
 )
 
 // traced is an Observer as a user of OpenTelemetry writes it: its traceparent identifies a first
@@ -61,7 +62,7 @@ func awaitSpan(t *testing.T, spans *tracetest.SpanRecorder, n int) sdktrace.Read
 	return spans.Ended()[n-1]
 }
 
-func requireSpan(t *testing.T, span sdktrace.ReadOnlySpan, result guardhttp.Result, linksTo ...trace.SpanContext) {
+func requireSpan(t *testing.T, span sdktrace.ReadOnlySpan, result idempotency.Result, linksTo ...trace.SpanContext) {
 	t.Helper()
 	require.Contains(t, span.Attributes(), attribute.String("onerun.result", string(result)))
 	var links []trace.SpanID
@@ -88,16 +89,16 @@ func TestOTel_aReplaysSpanLinksToTheFirstRuns(t *testing.T) {
 		for range 3 {
 			require.Equal(t, http.StatusCreated, s.post(t, key, body, "X-Tenant", scope).status)
 		}
-		requireProblem(t, s.post(t, key, body+" of another", "X-Tenant", scope), http.StatusUnprocessableEntity, guardhttp.ResultMismatch)
-		requireProblem(t, s.post(t, key+" x", body, "X-Tenant", scope), http.StatusBadRequest, guardhttp.ResultKeyInvalid)
+		requireProblem(t, s.post(t, key, body+" of another", "X-Tenant", scope), http.StatusUnprocessableEntity, idempotency.Mismatch)
+		requireProblem(t, s.post(t, key+" x", body, "X-Tenant", scope), http.StatusBadRequest, idempotency.KeyInvalid)
 
 		first := awaitSpan(t, spans, 1)
 		require.Equal(t, first.SpanContext().SpanID(), lifeReceive(t, handlers, "a run").SpanID(), "the handler is inside of its request's span")
-		requireSpan(t, first, guardhttp.ResultRan)
-		requireSpan(t, awaitSpan(t, spans, 2), guardhttp.ResultReplayed, first.SpanContext())
-		requireSpan(t, awaitSpan(t, spans, 3), guardhttp.ResultReplayed, first.SpanContext())
-		requireSpan(t, awaitSpan(t, spans, 4), guardhttp.ResultMismatch, first.SpanContext())
-		requireSpan(t, awaitSpan(t, spans, 5), guardhttp.ResultKeyInvalid)
+		requireSpan(t, first, idempotency.Ran)
+		requireSpan(t, awaitSpan(t, spans, 2), idempotency.Replayed, first.SpanContext())
+		requireSpan(t, awaitSpan(t, spans, 3), idempotency.Replayed, first.SpanContext())
+		requireSpan(t, awaitSpan(t, spans, 4), idempotency.Mismatch, first.SpanContext())
+		requireSpan(t, awaitSpan(t, spans, 5), idempotency.KeyInvalid)
 		require.Empty(t, handlers)
 
 		for _, span := range spans.Ended() {
@@ -123,9 +124,9 @@ func TestOTel_aDetachedRunIsInItsRequestsSpan(t *testing.T) {
 	gate.open()
 	span := awaitSpan(t, spans, 1)
 	require.Equal(t, span.SpanContext().SpanID(), trace.SpanContextFromContext(handler).SpanID())
-	requireSpan(t, span, guardhttp.ResultRan)
+	requireSpan(t, span, idempotency.Ran)
 	requireReplay(t, s.post(t, "k", "b"), http.StatusOK, "")
-	requireSpan(t, awaitSpan(t, spans, 2), guardhttp.ResultReplayed, span.SpanContext())
+	requireSpan(t, awaitSpan(t, spans, 2), idempotency.Replayed, span.SpanContext())
 }
 
 // A waiting request's span links to the run that it has waited for.
@@ -133,7 +134,7 @@ func TestOTel_aWaitingRequestsSpanLinksToTheRun(t *testing.T) {
 	t.Parallel()
 	gate := newLifeGate(t)
 	s, spans := serveTraced(t, lifeGuard(t, memory.New()), func(_ http.ResponseWriter, r *http.Request) { gate.pass(r.Context()) },
-		guardhttp.WithWait(time.Minute))
+		idempotency.WithWait(time.Minute))
 	first := s.start(t.Context(), "k", "b")
 	handler := gate.await(t)
 	second := s.start(t.Context(), "k", "b")
@@ -145,9 +146,9 @@ func TestOTel_aWaitingRequestsSpanLinksToTheRun(t *testing.T) {
 	// in any order: the second one need not wait for more than the record
 	for _, span := range spans.Ended() {
 		if span.SpanContext().SpanID() == run.SpanID() {
-			requireSpan(t, span, guardhttp.ResultRan)
+			requireSpan(t, span, idempotency.Ran)
 		} else {
-			requireSpan(t, span, guardhttp.ResultReplayed, run)
+			requireSpan(t, span, idempotency.Replayed, run)
 		}
 	}
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/guard/guardtest"
 	guardhttp "github.com/seed-1795987d/onerun/middleware/http"
+	"github.com/seed-1795987d/onerun/middleware/idempotency"
 )
 
 // outageTTL is that of the leases in virtual time.
@@ -55,7 +56,7 @@ func inOutageWith(t *testing.T, key guardhttp.KeyFunc, f func(t *testing.T, s *o
 		g, err := guard.New(s, guard.WithTTL(outageTTL), guard.WithNamespace("test"))
 		require.NoError(t, err)
 		defer func() { require.NoError(t, g.Close(context.Background())) }()
-		opts = append(opts, guardhttp.WithGlobalKeys(), guardhttp.WithObserver(guardhttp.Observer{
+		opts = append(opts, idempotency.WithGlobalKeys(), guardhttp.WithObserver(guardhttp.Observer{
 			End: func(_ context.Context, o guardhttp.Outcome) {
 				s.mu.Lock()
 				defer s.mu.Unlock()
@@ -139,13 +140,13 @@ func TestFailOpen_withAnyDeadline(t *testing.T) {
 						w, o := s.post(ctx, fmt.Sprint("k", run))
 						cancel()
 						require.Equal(t, http.StatusCreated, w.Code, w.Body)
-						require.Equal(t, guardhttp.ResultDegraded, o.Result)
+						require.Equal(t, idempotency.Degraded, o.Result)
 						require.ErrorIs(t, o.Err, guard.ErrStore)
 						require.True(t, guard.Ran(o.Err))
 					}
 					require.EqualValues(t, 10, s.runs.Load())
 					require.Less(t, s.asked(), 10)
-				}, guardhttp.WithFailOpen())
+				}, idempotency.WithFailOpen())
 			})
 		}
 	}
@@ -180,15 +181,15 @@ func TestFailOpen_whatTheEndOfACallSaysOfTheStore(t *testing.T) {
 					return driver.Answer{}, guardtest.ErrUnscripted
 				}
 				_, o := s.post(ctx, "k1")
-				require.Equal(t, guardhttp.ResultCanceled, o.Result)
+				require.Equal(t, idempotency.Canceled, o.Result)
 				require.False(t, guard.Ran(o.Err))
 				_, o = s.post(t.Context(), "k2")
 				if c.away {
-					require.Equal(t, guardhttp.ResultDegraded, o.Result)
+					require.Equal(t, idempotency.Degraded, o.Result)
 				} else {
-					require.Equal(t, guardhttp.ResultRan, o.Result)
+					require.Equal(t, idempotency.Ran, o.Result)
 				}
-			}, guardhttp.WithFailOpen())
+			}, idempotency.WithFailOpen())
 		})
 	}
 }
@@ -205,7 +206,7 @@ func TestFailOpen_endsWithTheFirstLease(t *testing.T) {
 			return driver.Answer{}, guardtest.ErrUnscripted
 		}
 		_, o := s.post(t.Context(), "k1")
-		require.Equal(t, guardhttp.ResultDegraded, o.Result)
+		require.Equal(t, idempotency.Degraded, o.Result)
 		time.Sleep(2 * time.Second)
 		s.handle = func(http.ResponseWriter, *http.Request, int64) { time.Sleep(time.Minute) }
 		var slow sync.WaitGroup
@@ -213,9 +214,9 @@ func TestFailOpen_endsWithTheFirstLease(t *testing.T) {
 		synctest.Wait()
 		s.handle = nil
 		_, o = s.post(t.Context(), "k3")
-		require.Equal(t, guardhttp.ResultRan, o.Result)
+		require.Equal(t, idempotency.Ran, o.Result)
 		slow.Wait()
-	}, guardhttp.WithFailOpen())
+	}, idempotency.WithFailOpen())
 }
 
 // What a server answers, as go-redis and the drivers of PostgreSQL have it.
@@ -272,16 +273,16 @@ func TestFailOpen_aStoreThatRefusesIsNotAway(t *testing.T) {
 						cancel()
 						require.ErrorIs(t, o.Err, guard.ErrStore)
 						if f.away {
-							require.Equal(t, guardhttp.ResultDegraded, o.Result)
+							require.Equal(t, idempotency.Degraded, o.Result)
 							continue
 						}
-						require.Equal(t, guardhttp.ResultUnavailable, o.Result)
+						require.Equal(t, idempotency.Unavailable, o.Result)
 						require.Equal(t, http.StatusServiceUnavailable, w.Code)
 						require.False(t, guard.Ran(o.Err))
 						require.Greater(t, s.asked(), before)
 						require.Zero(t, s.runs.Load())
 					}
-				}, guardhttp.WithFailOpen())
+				}, idempotency.WithFailOpen())
 			})
 		}
 	}
@@ -298,8 +299,8 @@ func TestFailOpen_keepsOthersAwayWhileItRuns(t *testing.T) {
 			continue // then it has not granted the claim
 		}
 		for mode, opts := range map[string][]guardhttp.Option{
-			"fail open": {guardhttp.WithFailOpen()}, "fail open, waiting": {guardhttp.WithFailOpen(), guardhttp.WithWait(time.Second)},
-			"shadow": {guardhttp.WithShadow()},
+			"fail open": {idempotency.WithFailOpen()}, "fail open, waiting": {idempotency.WithFailOpen(), idempotency.WithWait(time.Second)},
+			"shadow": {idempotency.WithShadow()},
 		} {
 			t.Run(name+", "+mode, func(t *testing.T) {
 				inOutage(t, func(t *testing.T, s *outageSite) {
@@ -319,11 +320,11 @@ func TestFailOpen_keepsOthersAwayWhileItRuns(t *testing.T) {
 					time.Sleep(5 * time.Second) // the store is asked again
 					require.EqualValues(t, 1, s.runs.Load())
 					_, o := s.post(t.Context(), "k")
-					require.Equal(t, guardhttp.ResultInFlight, o.Result)
+					require.Equal(t, idempotency.InFlight, o.Result)
 					first.Wait()
 					time.Sleep(5 * time.Second)
 					_, o = s.post(t.Context(), "k")
-					require.Equal(t, guardhttp.ResultRan, o.Result, "the claim was released")
+					require.Equal(t, idempotency.Ran, o.Result, "the claim was released")
 				}, opts...)
 			})
 		}

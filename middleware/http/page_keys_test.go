@@ -10,13 +10,14 @@ import (
 
 	"github.com/seed-1795987d/onerun/internal/testkit/pagekeys"
 	guardhttp "github.com/seed-1795987d/onerun/middleware/http"
+	"github.com/seed-1795987d/onerun/middleware/idempotency"
 )
 
 func TestKeys_areThoseOfThePage(t *testing.T) {
 	t.Parallel()
 	store := pagekeys.NewStore()
 	for _, opts := range [][]guardhttp.Option{
-		{guardhttp.WithGlobalKeys()}, {guardhttp.WithGlobalKeys(), guardhttp.WithMode(guardhttp.Exclusive)},
+		{idempotency.WithGlobalKeys()}, {idempotency.WithGlobalKeys(), idempotency.WithMode(idempotency.Exclusive)},
 	} {
 		idempotent, err := guardhttp.New(store.NewGuard(t), guardhttp.IdempotencyKey, opts...)
 		require.NoError(t, err)

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/seed-1795987d/onerun/middleware/idempotency"
 	"github.com/seed-1795987d/onerun/middleware/internal/idempotent"
 )
 
@@ -28,7 +29,7 @@ type Problem struct {
 	Status int    `json:"status"`
 	Detail string `json:"detail"`
 	// Code is the Result, for programs.
-	Code Result `json:"code"`
+	Code idempotency.Result `json:"code"`
 	// Docs is the page of WithDocs, with Code as its fragment, for the Link header.
 	Docs string `json:"-"`
 	// RetryAfter is when to try again, for the Retry-After header; 0 if trying again is of no use.
@@ -39,62 +40,54 @@ type Problem struct {
 
 // problems are the answers of the middleware. The titles of the first three are those of the
 // draft.
-var problems = map[Result]Problem{
-	ResultKeyMissing: {Status: http.StatusBadRequest, Title: "Idempotency-Key is missing",
+var problems = map[idempotency.Result]Problem{
+	idempotency.KeyMissing: {Status: http.StatusBadRequest, Title: "Idempotency-Key is missing",
 		Detail: "This operation needs a key that says which requests are the same one. Send one, and the same one in a retry."},
-	ResultMismatch: {Status: http.StatusUnprocessableEntity, Title: "Idempotency-Key is already used",
+	idempotency.Mismatch: {Status: http.StatusUnprocessableEntity, Title: "Idempotency-Key is already used",
 		Detail: "The key was used for a request that was not the same as this one. Send a new key with a new request."},
-	ResultInFlight: {Status: http.StatusConflict, Title: "A request is outstanding for this Idempotency-Key",
+	idempotency.InFlight: {Status: http.StatusConflict, Title: "A request is outstanding for this Idempotency-Key",
 		Detail: "The first request with the key has not ended yet. Try again after a while, with the same key."},
-	ResultDone: {Status: http.StatusConflict, Title: "The request was processed before",
+	idempotency.Done: {Status: http.StatusConflict, Title: "The request was processed before",
 		Detail: "A request with the key was processed, and is not processed again."},
-	ResultNotReplayable: {Status: http.StatusConflict, Title: "The request was processed, and its answer cannot be given again",
+	idempotency.NotReplayable: {Status: http.StatusConflict, Title: "The request was processed, and its answer cannot be given again",
 		Detail: "A request with the key was processed. Its answer was not kept, or cannot be read; the request is not processed again."},
-	ResultKeyInvalid: {Status: http.StatusBadRequest, Title: "Idempotency-Key is invalid",
+	idempotency.KeyInvalid: {Status: http.StatusBadRequest, Title: "Idempotency-Key is invalid",
 		Detail: "The key that says which requests are the same one cannot be used."},
-	ResultBodyInvalid: {Status: http.StatusBadRequest, Title: "The request cannot be read",
+	idempotency.BodyInvalid: {Status: http.StatusBadRequest, Title: "The request cannot be read",
 		Detail: "The body of the request broke off, or is not what it should be."},
-	ResultBodyTooLarge: {Status: http.StatusRequestEntityTooLarge, Title: "The request is too large",
+	idempotency.BodyTooLarge: {Status: http.StatusRequestEntityTooLarge, Title: "The request is too large",
 		Detail: "The body of the request is larger than this operation takes."},
-	ResultRefused: {Status: http.StatusInternalServerError, Title: "The request cannot be told from others",
+	idempotency.Refused: {Status: http.StatusInternalServerError, Title: "The request cannot be told from others",
 		Detail: "The server could not find out whose request this is, or which. It was not processed."},
-	ResultUnavailable: {Status: http.StatusServiceUnavailable, Title: "The server cannot tell whether the request was processed before",
+	idempotency.Unavailable: {Status: http.StatusServiceUnavailable, Title: "The server cannot tell whether the request was processed before",
 		Detail: "It was not processed now. Try again after a while, with the same key."},
-	ResultCanceled: {Status: http.StatusServiceUnavailable, Title: "The request ended before it was its turn",
+	idempotency.Canceled: {Status: http.StatusServiceUnavailable, Title: "The request ended before it was its turn",
 		Detail: "It was not processed. Try again after a while, with the same key."},
-	ResultTooManyKeys: {Status: http.StatusTooManyRequests, Title: "Too many keys are in use",
+	idempotency.TooManyKeys: {Status: http.StatusTooManyRequests, Title: "Too many keys are in use",
 		Detail: "The server remembers as many requests of this client as it may. It was not processed. Try again later, with the same key."},
-	givenUp: {Status: http.StatusServiceUnavailable, Title: "The request was given up",
+	idempotent.GivenUp: {Status: http.StatusServiceUnavailable, Title: "The request was given up",
 		Detail: "It took too long, or the server could not make sure that it is the only one to process it. Try again after a while, with the same key."},
-	unrecorded: {Status: http.StatusServiceUnavailable, Title: "The request was processed, and its answer was not recorded",
+	idempotent.NotRecorded: {Status: http.StatusServiceUnavailable, Title: "The request was processed, and its answer was not recorded",
 		Detail: "The server could not make sure that a retry would get the same answer, so it has sent none. Try again after a while, with the same key: " +
 			"the retry gets the answer if it was recorded meanwhile, and is processed anew otherwise."},
 }
 
-// givenUp is the code of the problem that is answered if a handler's context has ended and it has
-// not answered.
-const givenUp = Result(idempotent.GivenUp)
-
-// unrecorded is the code of the problem that is answered instead of an answer whose record may not
-// be in the store (WithAnswerAfterRecord).
-const unrecorded = Result(idempotent.NotRecorded)
-
 // refuse answers with the problem of a result.
-func (q *exchange) refuse(result Result, retryAfter time.Duration, err error) {
+func (q *exchange) refuse(result idempotency.Result, retryAfter time.Duration, err error) {
 	p := problems[result]
 	p.Code, p.Type, p.Docs = result, problemType+string(result), q.m.docs+"#"+string(result)
 	p.RetryAfter, p.Err = retryAfter, err
-	if key, ok := err.(*KeyError); ok { //nolint:errorlint // a wrapped one says more
+	if key, ok := err.(*idempotency.KeyError); ok { //nolint:errorlint // a wrapped one says more
 		p.Detail += " The " + key.From + " " + key.Reason + "."
 	}
 	q.status = p.Status
 	h := q.w.Header()
 	h.Set(refusedHeader, string(result))
-	if result == ResultBodyTooLarge && q.r.ProtoMajor == 1 {
+	if result == idempotency.BodyTooLarge && q.r.ProtoMajor == 1 {
 		h.Set("Connection", "close") // what is left of the body is not worth reading
 	}
 	if p.RetryAfter > 0 {
-		SetKeep(q.r.Context(), KeepNothing) // of an outer run, whose answer this is
+		SetKeep(q.r.Context(), idempotency.KeepNothing) // of an outer run, whose answer this is
 		h.Set("Retry-After", strconv.FormatInt(seconds(p.RetryAfter), 10))
 	}
 	q.m.onProblem(q.w, q.r, p)

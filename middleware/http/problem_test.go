@@ -21,6 +21,7 @@ import (
 	"github.com/seed-1795987d/onerun/backend/single"
 	"github.com/seed-1795987d/onerun/guard"
 	guardhttp "github.com/seed-1795987d/onerun/middleware/http"
+	"github.com/seed-1795987d/onerun/middleware/idempotency"
 )
 
 // What must not show in a problem.
@@ -33,7 +34,7 @@ const (
 
 // A problemCase makes the middleware refuse a request.
 type problemCase struct {
-	code    guardhttp.Result
+	code    idempotency.Result
 	status  int
 	title   string // if the draft gives one
 	retry   string // what Retry-After matches, or that there is none
@@ -42,26 +43,26 @@ type problemCase struct {
 	key     string // or problemKey
 	noKey   bool
 	body    string
-	outcome guardhttp.Result // or code
+	outcome idempotency.Result // or code
 }
 
 var problemCases = map[string]problemCase{
-	"no key":          {code: guardhttp.ResultKeyMissing, status: 400, title: "Idempotency-Key is missing", noKey: true},
-	"a bad key":       {code: guardhttp.ResultKeyInvalid, status: 400, key: problemKey + `"`},
-	"another request": {code: guardhttp.ResultMismatch, status: 422, title: "Idempotency-Key is already used", before: true, body: problemBody + "2"},
-	"a key that is done": {code: guardhttp.ResultDone, status: 409, retry: `^[0-9]{5}$`, before: true,
-		setup: contentSetup{opts: []guardhttp.Option{guardhttp.WithMode(guardhttp.Reject)}}},
-	"an answer that was streamed": {code: guardhttp.ResultNotReplayable, status: 409, before: true,
+	"no key":          {code: idempotency.KeyMissing, status: 400, title: "Idempotency-Key is missing", noKey: true},
+	"a bad key":       {code: idempotency.KeyInvalid, status: 400, key: problemKey + `"`},
+	"another request": {code: idempotency.Mismatch, status: 422, title: "Idempotency-Key is already used", before: true, body: problemBody + "2"},
+	"a key that is done": {code: idempotency.Done, status: 409, retry: `^[0-9]{5}$`, before: true,
+		setup: contentSetup{opts: []guardhttp.Option{idempotency.WithMode(idempotency.Reject)}}},
+	"an answer that was streamed": {code: idempotency.NotReplayable, status: 409, before: true,
 		setup: contentSetup{handler: func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "text/event-stream")
 			w.(http.Flusher).Flush()
 		}}},
-	"a body that is refused": {code: guardhttp.ResultBodyInvalid, status: 400, setup: contentSetup{opts: []guardhttp.Option{
+	"a body that is refused": {code: idempotency.BodyInvalid, status: 400, setup: contentSetup{opts: []guardhttp.Option{
 		guardhttp.WithFingerprint(func(*http.Request, []byte) ([]byte, error) { return nil, errors.New(problemReason) })}}},
-	"a large body": {code: guardhttp.ResultBodyTooLarge, status: 413, setup: contentSetup{opts: []guardhttp.Option{guardhttp.WithMaxBody(3)}}},
-	"no scope": {code: guardhttp.ResultRefused, status: 500, setup: contentSetup{opts: []guardhttp.Option{
+	"a large body": {code: idempotency.BodyTooLarge, status: 413, setup: contentSetup{opts: []guardhttp.Option{guardhttp.WithMaxBody(3)}}},
+	"no scope": {code: idempotency.Refused, status: 500, setup: contentSetup{opts: []guardhttp.Option{
 		guardhttp.WithScope(func(*http.Request) (string, error) { return problemScope, errors.New(problemReason) })}}},
-	"a request that has ended": {code: guardhttp.ResultCanceled, status: 503, retry: "^1$",
+	"a request that has ended": {code: idempotency.Canceled, status: 503, retry: "^1$",
 		setup: contentSetup{mount: func(idempotent func(http.Handler) http.Handler, h http.Handler) http.Handler {
 			inner := idempotent(h)
 			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -70,8 +71,8 @@ var problemCases = map[string]problemCase{
 				inner.ServeHTTP(w, r.WithContext(ctx))
 			})
 		}}},
-	"a handler that takes too long": {code: "given_up", outcome: guardhttp.ResultRan, status: 503, retry: "^1$",
-		setup: contentSetup{opts: []guardhttp.Option{guardhttp.WithMaxHold(20 * time.Millisecond)},
+	"a handler that takes too long": {code: "given_up", outcome: idempotency.Ran, status: 503, retry: "^1$",
+		setup: contentSetup{opts: []guardhttp.Option{idempotency.WithMaxHold(20 * time.Millisecond)},
 			handler: func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }}},
 }
 
@@ -110,7 +111,7 @@ func TestProblem_documents(t *testing.T) {
 	pages, err := os.ReadFile("PROBLEMS.md")
 	require.NoError(t, err)
 
-	cases := map[string]problemCase{"a store that is away": {code: guardhttp.ResultUnavailable, status: 503, retry: "^1$"}}
+	cases := map[string]problemCase{"a store that is away": {code: idempotency.Unavailable, status: 503, retry: "^1$"}}
 	for name, c := range problemCases {
 		cases[name] = c
 	}
@@ -129,7 +130,7 @@ func TestProblem_documents(t *testing.T) {
 						setup.opts = append([]guardhttp.Option{guardhttp.WithDocs(docs)}, setup.opts...)
 					}
 					of := store
-					if c.code == guardhttp.ResultUnavailable {
+					if c.code == idempotency.Unavailable {
 						of = &contentStore{server: store.server, rdb: store.rdb, guard: closed}
 					}
 					site := of.site(t, setup)
@@ -180,7 +181,7 @@ func TestProblem_documents(t *testing.T) {
 					o := site.outcome(t)
 					require.Equal(t, outcome, o.Result)
 					require.Equal(t, c.status, o.Status)
-					require.Equal(t, guardhttp.KeepNothing, o.Kept)
+					require.Equal(t, idempotency.KeepNothing, o.Kept)
 					require.NotContains(t, fmt.Sprintf("%+v", o), problemKey, "an outcome has no key in it")
 				}
 			})
@@ -208,9 +209,9 @@ func TestProblem_retryAfter(t *testing.T) {
 		{after: time.Hour, lowest: 2, highest: 20},
 		{after: time.Hour, lowest: 1, highest: 5, leaseTTL: 5 * time.Second},
 	} {
-		opts := []guardhttp.Option{guardhttp.WithRetryAfter(c.after)}
+		opts := []guardhttp.Option{idempotency.WithRetryAfter(c.after)}
 		if c.leaseTTL > 0 {
-			opts = append(opts, guardhttp.WithLease(guard.WithTTL(c.leaseTTL)))
+			opts = append(opts, idempotency.WithLease(guard.WithTTL(c.leaseTTL)))
 		}
 		started, finish := make(chan bool), make(chan bool)
 		site := store.site(t, contentSetup{opts: opts, handler: func(http.ResponseWriter, *http.Request) {
@@ -226,7 +227,7 @@ func TestProblem_retryAfter(t *testing.T) {
 		a := site.post(t, key, "")
 		close(finish)
 		require.NoError(t, <-ended)
-		a.requireRefused(t, http.StatusConflict, guardhttp.ResultInFlight)
+		a.requireRefused(t, http.StatusConflict, idempotency.InFlight)
 		seconds, err := strconv.Atoi(a.header.Get("Retry-After"))
 		require.NoError(t, err)
 		require.GreaterOrEqual(t, seconds, c.lowest, "%v", c.after)
@@ -241,7 +242,7 @@ func TestProblem_tooLargeClosesTheConnection(t *testing.T) {
 	conn := site.dial(t)
 	conn.say(t, "POST /things HTTP/1.1", "Host: a", "X-Tenant: acme", "Idempotency-Key: k", "Transfer-Encoding: chunked", "", "4", "body")
 	a := conn.receive(t)
-	a.requireRefused(t, 413, guardhttp.ResultBodyTooLarge)
+	a.requireRefused(t, 413, idempotency.BodyTooLarge)
 	require.True(t, a.close)
 }
 
@@ -255,7 +256,7 @@ func TestProblem_tooLargeKeepsAConnectionOfHTTP2(t *testing.T) {
 			*r = *r.WithContext(httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{
 				GotConn: func(c httptrace.GotConnInfo) { reused = c.Reused }}))
 		})
-		a.requireRefused(t, 413, guardhttp.ResultBodyTooLarge)
+		a.requireRefused(t, 413, idempotency.BodyTooLarge)
 		require.Equal(t, i > 0, reused)
 	}
 }
@@ -265,7 +266,7 @@ func TestProblem_withoutTheHeadersOfTheHandler(t *testing.T) {
 	t.Parallel()
 	store := contentRedis(t)
 	contentProtocols(t, func(t *testing.T, http2 bool) {
-		site := store.site(t, contentSetup{http2: http2, opts: []guardhttp.Option{guardhttp.WithMaxHold(20 * time.Millisecond)},
+		site := store.site(t, contentSetup{http2: http2, opts: []guardhttp.Option{idempotency.WithMaxHold(20 * time.Millisecond)},
 			handler: func(w http.ResponseWriter, r *http.Request) {
 				h := w.Header()
 				h.Set("Content-Encoding", "gzip")
@@ -374,7 +375,7 @@ func TestProblem_notAfterTheAnswerHasBegun(t *testing.T) {
 		"body":   func(w http.ResponseWriter) { _, _ = io.WriteString(w, "own") },
 		"flush":  func(w http.ResponseWriter) { w.(http.Flusher).Flush() },
 	} {
-		site := store.site(t, contentSetup{opts: []guardhttp.Option{guardhttp.WithMaxHold(20 * time.Millisecond)},
+		site := store.site(t, contentSetup{opts: []guardhttp.Option{idempotency.WithMaxHold(20 * time.Millisecond)},
 			handler: func(w http.ResponseWriter, r *http.Request) {
 				begin(w)
 				<-r.Context().Done()

@@ -20,6 +20,7 @@ import (
 	"github.com/seed-1795987d/onerun/internal/testkit/processtest"
 	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 	guardhttp "github.com/seed-1795987d/onerun/middleware/http"
+	"github.com/seed-1795987d/onerun/middleware/idempotency"
 )
 
 // lifeRoutes is what every process serves: /reject and /wait count their runs in Redis and answer
@@ -53,7 +54,7 @@ func lifeRoutes(g *guard.Guard, rdb redis.UniversalClient, name string, say func
 	if err != nil {
 		return nil, err
 	}
-	wait, err := guardhttp.New(g, guardhttp.IdempotencyKey, guardhttp.WithScope(lifeTenant), end, guardhttp.WithWait(10*time.Second))
+	wait, err := guardhttp.New(g, guardhttp.IdempotencyKey, guardhttp.WithScope(lifeTenant), end, idempotency.WithWait(10*time.Second))
 	if err != nil {
 		return nil, err
 	}
@@ -157,7 +158,7 @@ func TestProcesses_manyAtOnceOverFourProcesses(t *testing.T) {
 			require.NoError(t, a.err)
 			switch {
 			case a.status == http.StatusConflict:
-				requireProblem(t, a, http.StatusConflict, guardhttp.ResultInFlight)
+				requireProblem(t, a, http.StatusConflict, idempotency.InFlight)
 				refused++
 				continue
 			case a.replayed():
@@ -202,7 +203,7 @@ func TestProcesses_anotherRunsAfterTheOwnerWasKilled(t *testing.T) {
 	killed := time.Now()
 	owner.Kill()
 	require.Error(t, lifeReceive(t, first, "the end of a request").err)
-	after := requireProblem(t, other.post(t, "/reject", "k"), http.StatusConflict, guardhttp.ResultInFlight)
+	after := requireProblem(t, other.post(t, "/reject", "k"), http.StatusConflict, idempotency.InFlight)
 	require.Equal(t, 1, after)
 	require.Equal(t, 1, lifeRuns(t, rdb, "k"))
 	a := lifeAnswer{}

@@ -15,6 +15,7 @@ import (
 	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/guard/guardtest"
 	guardhttp "github.com/seed-1795987d/onerun/middleware/http"
+	"github.com/seed-1795987d/onerun/middleware/idempotency"
 )
 
 // Every error of an Outcome, and of a Problem, says whether the handler ran.
@@ -23,7 +24,7 @@ func TestOutcome_errorsSayWhetherTheHandlerRan(t *testing.T) {
 	broken := errors.New("broken")
 	fails := func(*http.Request) (string, error) { return "", broken }
 	invalid := func(*http.Request) (string, error) {
-		return "", &guardhttp.KeyError{From: "header X", Reason: "is odd"}
+		return "", &idempotency.KeyError{From: "header X", Reason: "is odd"}
 	}
 	fail := func(kind driver.StoreErrorKind) func(*outageSite, context.CancelFunc) {
 		return func(s *outageSite, _ context.CancelFunc) {
@@ -36,42 +37,42 @@ func TestOutcome_errorsSayWhetherTheHandlerRan(t *testing.T) {
 		key    guardhttp.KeyFunc
 		opts   []guardhttp.Option
 		before func(s *outageSite, cancel context.CancelFunc)
-		result guardhttp.Result
+		result idempotency.Result
 		status int
 	}{
-		"no key":      {key: func(*http.Request) (string, error) { return "", guardhttp.ErrNoKey }, result: guardhttp.ResultKeyMissing},
-		"invalid key": {key: invalid, result: guardhttp.ResultKeyInvalid},
-		"key fails":   {key: fails, result: guardhttp.ResultRefused},
+		"no key":      {key: func(*http.Request) (string, error) { return "", idempotency.ErrNoKey }, result: idempotency.KeyMissing},
+		"invalid key": {key: invalid, result: idempotency.KeyInvalid},
+		"key fails":   {key: fails, result: idempotency.Refused},
 		"print fails": {
 			opts:   []guardhttp.Option{guardhttp.WithFingerprint(func(*http.Request, []byte) ([]byte, error) { return nil, broken })},
-			result: guardhttp.ResultBodyInvalid,
+			result: idempotency.BodyInvalid,
 		},
-		"too large": {opts: []guardhttp.Option{guardhttp.WithMaxBody(0)}, result: guardhttp.ResultBodyTooLarge},
+		"too large": {opts: []guardhttp.Option{guardhttp.WithMaxBody(0)}, result: idempotency.BodyTooLarge},
 		"corrupt": {before: func(s *outageSite, _ context.CancelFunc) {
 			s.OnAcquire = func(context.Context, int, driver.Claim) (driver.Answer, error) { return guardtest.Done([]byte("none")) }
-		}, result: guardhttp.ResultNotReplayable},
-		"away":         {before: fail(driver.KindConnection), result: guardhttp.ResultUnavailable},
-		"closed store": {before: fail(driver.KindClosed), result: guardhttp.ResultUnavailable},
-		"left before":  {before: func(_ *outageSite, cancel context.CancelFunc) { cancel() }, result: guardhttp.ResultCanceled},
+		}, result: idempotency.NotReplayable},
+		"away":         {before: fail(driver.KindConnection), result: idempotency.Unavailable},
+		"closed store": {before: fail(driver.KindClosed), result: idempotency.Unavailable},
+		"left before":  {before: func(_ *outageSite, cancel context.CancelFunc) { cancel() }, result: idempotency.Canceled},
 		"left while it asks": {before: func(s *outageSite, cancel context.CancelFunc) {
 			s.OnAcquire = func(context.Context, int, driver.Claim) (driver.Answer, error) {
 				cancel()
 				return driver.Answer{}, guardtest.ErrUnscripted
 			}
-		}, result: guardhttp.ResultCanceled},
-		"left when it was granted": {opts: []guardhttp.Option{guardhttp.WithLease(guard.WithHook(guard.Hook{
+		}, result: idempotency.Canceled},
+		"left when it was granted": {opts: []guardhttp.Option{idempotency.WithLease(guard.WithHook(guard.Hook{
 			RunStart: func(ctx context.Context, _ guard.Event) context.Context {
 				ctx.Value(cancelKey{}).(context.CancelFunc)()
 				return ctx
 			},
-		}))}, result: guardhttp.ResultCanceled},
-		"degraded": {before: fail(driver.KindClosed), opts: []guardhttp.Option{guardhttp.WithFailOpen()}, result: guardhttp.ResultDegraded},
-		"degraded, without an answer": {opts: []guardhttp.Option{guardhttp.WithFailOpen()}, before: func(s *outageSite, _ context.CancelFunc) {
+		}))}, result: idempotency.Canceled},
+		"degraded": {before: fail(driver.KindClosed), opts: []guardhttp.Option{idempotency.WithFailOpen()}, result: idempotency.Degraded},
+		"degraded, without an answer": {opts: []guardhttp.Option{idempotency.WithFailOpen()}, before: func(s *outageSite, _ context.CancelFunc) {
 			s.OnAcquire = func(ctx context.Context, _ int, _ driver.Claim) (driver.Answer, error) {
 				return driver.Answer{}, guardtest.Hang(ctx)
 			}
-		}, result: guardhttp.ResultDegraded},
-		"no memory": {before: fail(driver.KindOOM), opts: []guardhttp.Option{guardhttp.WithFailOpen()}, result: guardhttp.ResultUnavailable},
+		}, result: idempotency.Degraded},
+		"no memory": {before: fail(driver.KindOOM), opts: []guardhttp.Option{idempotency.WithFailOpen()}, result: idempotency.Unavailable},
 		"no marker": {before: func(s *outageSite, _ context.CancelFunc) {
 			s.OnRelease = func(_ context.Context, n int, _ driver.Claim, _ driver.After) (bool, error) {
 				if n <= 3 { // the tries of the run
@@ -79,8 +80,8 @@ func TestOutcome_errorsSayWhetherTheHandlerRan(t *testing.T) {
 				}
 				return false, guardtest.ErrUnscripted
 			}
-		}, result: guardhttp.ResultRan},
-		"not held any more": {result: guardhttp.ResultRan, before: func(s *outageSite, _ context.CancelFunc) {
+		}, result: idempotency.Ran},
+		"not held any more": {result: idempotency.Ran, before: func(s *outageSite, _ context.CancelFunc) {
 			s.OnRelease = func(context.Context, int, driver.Claim, driver.After) (bool, error) { return false, nil }
 		}},
 	} {

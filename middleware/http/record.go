@@ -2,7 +2,6 @@ package guardhttp
 
 import (
 	"encoding/binary"
-	"fmt"
 	"net/http"
 
 	"github.com/seed-1795987d/onerun/middleware/internal/idempotent"
@@ -15,29 +14,6 @@ type answer struct {
 	late   http.Header // set between WriteHeader and the first byte
 	body   []byte
 }
-
-// A RecordError is a record in the store that cannot be read: it is corrupt, of another version,
-// another program's, or encrypted with a key that is not known here. The request that found it
-// gets status 409: its work was done, and the answer cannot be replayed.
-type RecordError struct {
-	Reason string
-	Err    error // or nil
-}
-
-func (e *RecordError) Error() string {
-	if e.Err != nil {
-		return fmt.Sprintf("guardhttp: the record cannot be read: %s: %v", e.Reason, e.Err)
-	}
-	return "guardhttp: the record cannot be read: " + e.Reason
-}
-
-// Unwrap returns Err.
-func (e *RecordError) Unwrap() error { return e.Err }
-
-// Ran returns false: the handler did not run for the request that found the record.
-func (e *RecordError) Ran() bool { return false }
-
-func unreadable(reason string, err error) error { return &RecordError{Reason: reason, Err: err} }
 
 // Size implements idempotent.Answer.
 func (a *answer) Size() int { return len(a.body) + 64*len(a.header) }
@@ -56,7 +32,7 @@ func (a *answer) Append(b []byte) []byte {
 }
 
 // readAnswer reads the binary form of an answer, parts of which the answer goes on to use. An
-// error is a *RecordError.
+// error is an *idempotency.RecordError.
 func readAnswer(b []byte) (*answer, error) {
 	s := idempotent.NewScanner(b)
 	a := &answer{status: s.Number(999)}
@@ -68,7 +44,7 @@ func readAnswer(b []byte) (*answer, error) {
 	a.body = s.Rest()
 	s.End()
 	if err := s.Err(); err != nil {
-		return nil, unreadable(idempotent.Corrupt, err)
+		return nil, idempotent.Unreadable(idempotent.Corrupt, err)
 	}
 	return a, nil
 }

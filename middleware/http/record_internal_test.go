@@ -5,6 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed-1795987d/onerun/middleware/idempotency"
 	"github.com/seed-1795987d/onerun/middleware/internal/idempotent"
 )
 
@@ -35,7 +36,7 @@ func (r *record) encode() []byte {
 }
 
 func decode(b []byte) (*record, error) {
-	f, err := idempotent.Decode(b, idempotent.HTTP, unreadable)
+	f, err := idempotent.Decode(b, idempotent.HTTP)
 	if err != nil {
 		return nil, err
 	}
@@ -55,35 +56,8 @@ func TestRecord_ofTheOtherTransport(t *testing.T) {
 	for written, read := range map[idempotent.Adapter]idempotent.Adapter{
 		idempotent.GRPC: idempotent.HTTP, idempotent.HTTP: idempotent.GRPC,
 	} {
-		_, err := idempotent.Decode(r.Encode(written), read, unreadable)
+		_, err := idempotent.Decode(r.Encode(written), read)
 		require.ErrorContains(t, err, "its kind is unknown")
-		require.ErrorAs(t, err, new(*RecordError))
-	}
-}
-
-// The names of results are those of the package idempotent, and so are the numbers of modes and of
-// what is kept.
-func TestResults_areThoseOfThePackageIdempotent(t *testing.T) {
-	t.Parallel()
-	for mine, shared := range map[Result]idempotent.Result{
-		ResultUntouched: idempotent.Untouched, ResultRan: idempotent.Ran, ResultReplayed: idempotent.Replayed,
-		ResultInFlight: idempotent.InFlight, ResultDone: idempotent.Done, ResultNotReplayable: idempotent.NotReplayable,
-		ResultMismatch: idempotent.Mismatch, ResultKeyMissing: idempotent.KeyMissing, ResultKeyInvalid: idempotent.KeyInvalid,
-		ResultBodyInvalid: idempotent.BodyInvalid, ResultBodyTooLarge: idempotent.BodyTooLarge, ResultRefused: idempotent.Refused,
-		ResultUnavailable: idempotent.Unavailable, ResultDegraded: idempotent.Degraded, ResultCanceled: idempotent.Canceled,
-		ResultTooManyKeys: idempotent.TooManyKeys,
-	} {
-		require.Equal(t, string(shared), string(mine))
-	}
-	for mine, shared := range map[Mode]idempotent.Mode{
-		Replay: idempotent.Replay, Reject: idempotent.Reject, Exclusive: idempotent.Exclusive,
-	} {
-		require.EqualValues(t, shared, mine)
-	}
-	for mine, shared := range map[Keep]idempotent.Keep{
-		KeepNothing: idempotent.KeepNothing, KeepAnswer: idempotent.KeepAnswer, KeepTombstone: idempotent.KeepTombstone,
-	} {
-		require.EqualValues(t, shared, mine)
-		require.Equal(t, shared.String(), mine.String())
+		require.ErrorAs(t, err, new(*idempotency.RecordError))
 	}
 }

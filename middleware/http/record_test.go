@@ -20,6 +20,7 @@ import (
 	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 	guardhttp "github.com/seed-1795987d/onerun/middleware/http"
+	"github.com/seed-1795987d/onerun/middleware/idempotency"
 )
 
 // recordHandler answers with something of everything that a record holds.
@@ -60,11 +61,11 @@ func (s *recordStand) requireUnreadable(t *testing.T, record, what string) (reas
 	s.put(t, record)
 	a := s.post(t, "k", "body")
 	require.Equal(t, http.StatusConflict, a.status, what)
-	a.requireRefused(t, http.StatusConflict, guardhttp.ResultNotReplayable)
+	a.requireRefused(t, http.StatusConflict, idempotency.NotReplayable)
 	o := s.outcome(t)
-	require.Equal(t, guardhttp.ResultNotReplayable, o.Result, what)
+	require.Equal(t, idempotency.NotReplayable, o.Result, what)
 	require.Empty(t, o.Origin, what)
-	var unreadable *guardhttp.RecordError
+	var unreadable *idempotency.RecordError
 	require.ErrorAs(t, o.Err, &unreadable, what)
 	require.NotEmpty(t, unreadable.Reason)
 	require.NotContains(t, a.body, unreadable.Reason, "what is wrong is not the client's business")
@@ -164,17 +165,17 @@ func TestRecord_ofStatusesThatAreNone(t *testing.T) {
 // Row 38, in the other modes.
 func TestRecord_corruptInOtherModes(t *testing.T) {
 	t.Parallel()
-	s := recordMade(t, guardhttp.WithMode(guardhttp.Reject))
+	s := recordMade(t, idempotency.WithMode(idempotency.Reject))
 	s.requireUnreadable(t, "nonsense", "reject")
 	s.put(t, s.record)
-	s.post(t, "k", "body").requireRefused(t, http.StatusConflict, guardhttp.ResultDone)
+	s.post(t, "k", "body").requireRefused(t, http.StatusConflict, idempotency.Done)
 
-	shadow := s.site(t, contentSetup{handler: recordHandler, opts: []guardhttp.Option{guardhttp.WithMode(guardhttp.Reject), patientShadow}})
+	shadow := s.site(t, contentSetup{handler: recordHandler, opts: []guardhttp.Option{idempotency.WithMode(idempotency.Reject), patientShadow}})
 	s.put(t, "nonsense")
 	require.Equal(t, http.StatusCreated, shadow.post(t, "k", "body").status, "it runs whatever there is")
-	var unreadable *guardhttp.RecordError
+	var unreadable *idempotency.RecordError
 	require.ErrorAs(t, shadow.outcome(t).Err, &unreadable)
-	require.Equal(t, guardhttp.ResultNotReplayable, shadow.outcome(t).Result)
+	require.Equal(t, idempotency.NotReplayable, shadow.outcome(t).Result)
 }
 
 // The store sees hashes of the key, the scope and the body, and the answer if it is kept.
@@ -185,8 +186,8 @@ func TestRecord_holdsNoMoreThanItMust(t *testing.T) {
 		answer bool
 	}{
 		"replay":    {nil, true},
-		"tombstone": {[]guardhttp.Option{guardhttp.WithMaxAnswer(1)}, false},
-		"reject":    {[]guardhttp.Option{guardhttp.WithMode(guardhttp.Reject)}, false},
+		"tombstone": {[]guardhttp.Option{idempotency.WithMaxAnswer(1)}, false},
+		"reject":    {[]guardhttp.Option{idempotency.WithMode(idempotency.Reject)}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -239,7 +240,7 @@ func TestLong_recordOfTheLargestAnswer(t *testing.T) {
 	_, _ = rand.Read(answer)
 	secret := make([]byte, 32)
 	for name, opts := range map[string][]guardhttp.Option{"plain": nil,
-		"encrypted": {guardhttp.WithEncryption(guardhttp.EncryptionKey{ID: strings.Repeat("i", 64), Secret: secret})}} {
+		"encrypted": {idempotency.WithEncryption(idempotency.EncryptionKey{ID: strings.Repeat("i", 64), Secret: secret})}} {
 		handler := func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("X-Long", strings.Repeat("h", 60_000))
 			_, _ = w.Write(answer)
@@ -268,7 +269,7 @@ func TestLong_recordOfTheLargestAnswer(t *testing.T) {
 				}
 				requireRan(t, first, http.StatusOK, string(answer))
 				runs++
-				outcome := s.log.awaitResult(t, guardhttp.ResultRan, runs)
+				outcome := s.log.awaitResult(t, idempotency.Ran, runs)
 				if errors.Is(outcome.Err, guard.ErrMarker) {
 					continue
 				}

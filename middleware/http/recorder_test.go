@@ -16,6 +16,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed-1795987d/onerun/middleware/idempotency"
 	"github.com/seed-1795987d/onerun/middleware/internal/idempotent"
 	"github.com/seed-1795987d/onerun/middleware/internal/keys"
 )
@@ -286,7 +287,7 @@ func TestKeys_identity(t *testing.T) {
 	plain, grouped, other := &middleware{}, &middleware{}, &middleware{}
 	grouped.Group, other.Group = "g", "h"
 	exclusive, both := &middleware{}, &middleware{}
-	exclusive.Mode, both.Mode, both.Group = idempotent.Exclusive, idempotent.Exclusive, "g"
+	exclusive.Mode, both.Mode, both.Group = idempotency.Exclusive, idempotency.Exclusive, "g"
 	rewritten := func(what, sent, became string) {
 		t.Helper()
 		r, err := http.NewRequest(http.MethodPost, "http://a"+became, http.NoBody)
@@ -331,7 +332,7 @@ func TestKeys_identity(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "grouped", seen[grouped.identity("s", "k", "host", r)], "in a group the path is of no account")
 	reject := &middleware{}
-	reject.Mode = idempotent.Reject
+	reject.Mode = idempotency.Reject
 	r, err = http.NewRequest(http.MethodPost, "http://a/p?another=query", http.NoBody)
 	require.NoError(t, err)
 	r.RequestURI = "/p?another=query"

@@ -18,6 +18,7 @@ import (
 	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/logging"
 	guardhttp "github.com/seed-1795987d/onerun/middleware/http"
+	"github.com/seed-1795987d/onerun/middleware/idempotency"
 )
 
 // A refusal that is the server's mistake is logged at warn, with its cause, by the Guard's hook.
@@ -41,7 +42,7 @@ func TestRefused_isLogged(t *testing.T) {
 			hook, err := logging.New(slog.New(slog.NewTextHandler(&log, nil)))
 			require.NoError(t, err)
 			g := lifeGuard(t, memory.New(), guard.WithHook(hook))
-			idempotent, err := guardhttp.New(g, c.key, guardhttp.WithScope(c.scope), guardhttp.WithLease(guard.WithName("claim")))
+			idempotent, err := guardhttp.New(g, c.key, guardhttp.WithScope(c.scope), idempotency.WithLease(guard.WithName("claim")))
 			require.NoError(t, err)
 			s := lifeListen(t, idempotent(http.NotFoundHandler()))
 			key := "k"
@@ -66,7 +67,7 @@ func TestTimeoutHandler_inside(t *testing.T) {
 	t.Parallel()
 	store := contentRedis(t)
 	t.Run("directly", func(t *testing.T) {
-		idempotent, err := guardhttp.New(store.guard, guardhttp.IdempotencyKey, guardhttp.WithGlobalKeys())
+		idempotent, err := guardhttp.New(store.guard, guardhttp.IdempotencyKey, idempotency.WithGlobalKeys())
 		require.NoError(t, err)
 		require.PanicsWithValue(t, "guardhttp: http.TimeoutHandler must be outside of the middleware: inside, it answers while its handler still runs",
 			func() { idempotent(http.TimeoutHandler(http.NotFoundHandler(), time.Second, "")) })
@@ -82,7 +83,7 @@ func TestTimeoutHandler_inside(t *testing.T) {
 			})
 			refused := make(chan error, 9)
 			hook := guard.Hook{Outcome: func(_ context.Context, o guard.Outcome) { refused <- o.Refused }}
-			site := store.site(t, contentSetup{http2: http2, opts: []guardhttp.Option{guardhttp.WithLease(guard.WithHook(hook))},
+			site := store.site(t, contentSetup{http2: http2, opts: []guardhttp.Option{idempotency.WithLease(guard.WithHook(hook))},
 				mount: func(idempotent func(http.Handler) http.Handler, _ http.Handler) http.Handler {
 					mux := http.NewServeMux()
 					mux.Handle("/slow", http.TimeoutHandler(slow, 20*time.Millisecond, "too late"))
@@ -98,7 +99,7 @@ func TestTimeoutHandler_inside(t *testing.T) {
 			require.ErrorContains(t, site.outcome(t).Err, "http.TimeoutHandler is inside of the middleware")
 			require.ErrorContains(t, lifeReceive(t, refused, "a report"), "put it outside")
 			for range 3 {
-				site.send(t, http.MethodPost, "/slow", "", key).requireRefused(t, http.StatusConflict, guardhttp.ResultNotReplayable)
+				site.send(t, http.MethodPost, "/slow", "", key).requireRefused(t, http.StatusConflict, idempotency.NotReplayable)
 				require.NoError(t, lifeReceive(t, refused, "a report"))
 			}
 			close(end)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/seed-1795987d/onerun/backend/memory"
 	guardhttp "github.com/seed-1795987d/onerun/middleware/http"
+	"github.com/seed-1795987d/onerun/middleware/idempotency"
 )
 
 // The next version of a service may have the route that this one has not.
@@ -41,5 +42,5 @@ func TestMux_withoutARouteIsPassedOn(t *testing.T) {
 		require.True(t, lifeSend(t.Context(), client, next.URL+path, "k", "b").replayed())
 	}
 	require.EqualValues(t, 2, runs.Load())
-	seen.awaitResult(t, guardhttp.ResultUntouched, 4)
+	seen.awaitResult(t, idempotency.Untouched, 4)
 }

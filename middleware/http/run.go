@@ -3,6 +3,7 @@ package guardhttp
 import (
 	"context"
 
+	"github.com/seed-1795987d/onerun/middleware/idempotency"
 	"github.com/seed-1795987d/onerun/middleware/internal/idempotent"
 )
 
@@ -26,10 +27,10 @@ func Key(ctx context.Context) string {
 // answer that cannot be replayed leaves a tombstone if KeepAnswer was chosen. In Reject mode
 // KeepAnswer leaves a tombstone, too, and in Exclusive mode nothing is kept. SetKeep reports
 // whether ctx is that of a handler behind the middleware; otherwise it does nothing.
-func SetKeep(ctx context.Context, keep Keep) bool {
+func SetKeep(ctx context.Context, keep idempotency.Keep) bool {
 	r := idempotent.FromContext(ctx, idempotent.HTTP)
 	if r != nil {
-		r.Choose(idempotent.Keep(keep))
+		r.Choose(keep)
 	}
 	return r != nil
 }

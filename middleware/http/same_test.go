@@ -22,6 +22,7 @@ import (
 
 	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 	guardhttp "github.com/seed-1795987d/onerun/middleware/http"
+	"github.com/seed-1795987d/onerun/middleware/idempotency"
 )
 
 // What a client has seen of a play.
@@ -182,7 +183,7 @@ func streamsRequireReplay(t *testing.T, bare, ours *streamsStage, play streamsPl
 	require.False(t, again.failed, what)
 	require.Empty(t, again.informational, what)
 	if !again.answer.replayed() {
-		again.answer.requireRefused(t, http.StatusConflict, guardhttp.ResultNotReplayable)
+		again.answer.requireRefused(t, http.StatusConflict, idempotency.NotReplayable)
 		return
 	}
 	// an answer that was wrong is not made right by a replay, unless it has no body to be wrong
@@ -213,13 +214,13 @@ func TestStreams_sameAsWithoutUs(t *testing.T) {
 // So it is if the answer is held back until its record is in the store.
 func TestStreams_sameAfterTheRecord(t *testing.T) {
 	t.Parallel()
-	streamsRequireSameBy(t, []guardhttp.Option{guardhttp.WithAnswerAfterRecord()}, "net/http", "hidden")
+	streamsRequireSameBy(t, []guardhttp.Option{idempotency.WithAnswerAfterRecord()}, "net/http", "hidden")
 }
 
 func TestLong_streamsSameAsWithoutUs(t *testing.T) {
 	redistest.Long(t)
 	streamsRequireSameBy(t, nil, slices.Collect(maps.Keys(streamsWriters))...)
-	streamsRequireSameBy(t, []guardhttp.Option{guardhttp.WithAnswerAfterRecord()}, slices.Collect(maps.Keys(streamsWriters))...)
+	streamsRequireSameBy(t, []guardhttp.Option{idempotency.WithAnswerAfterRecord()}, slices.Collect(maps.Keys(streamsWriters))...)
 }
 
 // streamsRequireSameBy has handlers answer through each of the writers, with the middleware and
@@ -309,7 +310,7 @@ func streamsRequireSameBy(t *testing.T, opts []guardhttp.Option, writers ...stri
 	for _, name := range writers {
 		t.Run(name, func(t *testing.T) {
 			contentProtocols(t, func(t *testing.T, http2 bool) {
-				bare, ours := streamsStages(t, store, http2, streamsWriters[name], append(opts, guardhttp.WithMaxAnswer(streamsMaxAnswer))...)
+				bare, ours := streamsStages(t, store, http2, streamsWriters[name], append(opts, idempotency.WithMaxAnswer(streamsMaxAnswer))...)
 				for _, play := range plays {
 					if len(opts) > 0 && !http2 && play.any(func(s streamsStep) bool { return s.hijacks }) &&
 						(name == "hidden, flusher" || name == "only a Flusher" || name == "only deadlines") {
@@ -335,15 +336,15 @@ func TestLong_streamsSameAsWithoutUsAtRandom(t *testing.T) {
 	contentProtocols(t, func(t *testing.T, http2 bool) {
 		t.Parallel()
 		for _, name := range []string{"net/http", "hidden", "only a Flusher"} {
-			bare, ours := streamsStages(t, store, http2, streamsWriters[name], guardhttp.WithMaxAnswer(streamsMaxAnswer))
+			bare, ours := streamsStages(t, store, http2, streamsWriters[name], idempotency.WithMaxAnswer(streamsMaxAnswer))
 			random := mathrand.New(mathrand.NewPCG(1, uint64(len(name))))
 			for range 120 {
 				streamsRequireReplay(t, bare, ours, streamsAtRandom(random, files, http2, name != "net/http"))
 			}
 		}
 		for name, opt := range map[string]guardhttp.Option{
-			"reject": guardhttp.WithMode(guardhttp.Reject), "exclusive": guardhttp.WithMode(guardhttp.Exclusive), "shadow": guardhttp.WithShadow(),
-			"no fingerprint": guardhttp.WithFingerprint(nil), "client cancel": guardhttp.WithClientCancel(), "no answers": guardhttp.WithMaxAnswer(0),
+			"reject": idempotency.WithMode(idempotency.Reject), "exclusive": idempotency.WithMode(idempotency.Exclusive), "shadow": idempotency.WithShadow(),
+			"no fingerprint": guardhttp.WithFingerprint(nil), "client cancel": idempotency.WithClientCancel(), "no answers": idempotency.WithMaxAnswer(0),
 		} {
 			bare, ours := streamsStages(t, store, http2, streamsWriters["net/http"], opt)
 			random := mathrand.New(mathrand.NewPCG(2, uint64(len(name))))

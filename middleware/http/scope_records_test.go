@@ -21,6 +21,7 @@ import (
 	"github.com/seed-1795987d/onerun/guard/guardtest"
 	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 	guardhttp "github.com/seed-1795987d/onerun/middleware/http"
+	"github.com/seed-1795987d/onerun/middleware/idempotency"
 )
 
 // recordsPost sends a request with a key of a tenant, and returns the answer.
@@ -69,7 +70,7 @@ func TestScopeRecords_areBoundedAcrossProcesses(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store := memory.New()
 				processes := recordsProcesses(t, c.processes, func() guard.Locker { return store },
-					guardhttp.WithMaxScopeRecords(c.most), guardhttp.WithOnce(time.Hour))
+					idempotency.WithMaxScopeRecords(c.most), idempotency.WithOnce(time.Hour))
 				keys := 0
 				var seen []string // keys whose answers are recorded
 				fill := func() (records int) {
@@ -107,7 +108,7 @@ func TestScopeRecords_areBoundedAcrossProcesses(t *testing.T) {
 func requireTooMany(t *testing.T, w *httptest.ResponseRecorder) {
 	t.Helper()
 	require.Equal(t, http.StatusTooManyRequests, w.Code)
-	require.Equal(t, string(guardhttp.ResultTooManyKeys), w.Header().Get("Idempotency-Refused"))
+	require.Equal(t, string(idempotency.TooManyKeys), w.Header().Get("Idempotency-Refused"))
 	after, err := strconv.Atoi(w.Header().Get("Retry-After"))
 	require.NoError(t, err)
 	require.Positive(t, after)
@@ -120,7 +121,7 @@ func TestScopeRecords_areBoundedInRedis(t *testing.T) {
 	server := redistest.Start(t)
 	rdb := server.Client(t)
 	const most, requests = 20, 200
-	processes := recordsProcesses(t, 4, func() guard.Locker { return single.New(rdb) }, guardhttp.WithMaxScopeRecords(most))
+	processes := recordsProcesses(t, 4, func() guard.Locker { return single.New(rdb) }, idempotency.WithMaxScopeRecords(most))
 	var all sync.WaitGroup
 	for i := range requests {
 		all.Go(func() { recordsPost(processes[i%len(processes)], "greedy", fmt.Sprint(i)) })
@@ -141,16 +142,16 @@ func TestScopeRecords_areBoundedInRedis(t *testing.T) {
 func TestScopeRecords_aStoreThatCannotCount(t *testing.T) {
 	t.Parallel()
 	g := lifeGuard(t, &guardtest.Scripted{})
-	_, err := guardhttp.New(g, guardhttp.IdempotencyKey, guardhttp.WithScope(contentTenant), guardhttp.WithMaxScopeRecords(1))
+	_, err := guardhttp.New(g, guardhttp.IdempotencyKey, guardhttp.WithScope(contentTenant), idempotency.WithMaxScopeRecords(1))
 	var setting *guard.SettingError
 	require.ErrorAs(t, err, &setting)
 	require.Equal(t, "WithMaxScopeRecords", setting.Setting)
 
 	g = lifeGuard(t, &uncounting{Locker: memory.New()})
-	h, seen := lifeIdempotent(t, g, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusCreated) }, guardhttp.WithMaxScopeRecords(1))
+	h, seen := lifeIdempotent(t, g, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusCreated) }, idempotency.WithMaxScopeRecords(1))
 	require.Equal(t, http.StatusServiceUnavailable, recordsPost(h, "a", "1").Code)
 	o := seen.await(t, 1)[0]
-	require.Equal(t, guardhttp.ResultUnavailable, o.Result)
+	require.Equal(t, idempotency.Unavailable, o.Result)
 	require.False(t, guard.Ran(o.Err))
 }
 
@@ -167,8 +168,8 @@ func (*uncounting) Raise(context.Context, string, string, int64) (int64, error) 
 func TestScopeRecords_inShadowMode(t *testing.T) {
 	t.Parallel()
 	h, seen := lifeIdempotent(t, lifeGuard(t, memory.New()), func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusCreated) },
-		guardhttp.WithMaxScopeRecords(1), guardhttp.WithShadow())
-	for key, result := range []guardhttp.Result{guardhttp.ResultRan, guardhttp.ResultTooManyKeys} {
+		idempotency.WithMaxScopeRecords(1), idempotency.WithShadow())
+	for key, result := range []idempotency.Result{idempotency.Ran, idempotency.TooManyKeys} {
 		require.Equal(t, http.StatusCreated, recordsPost(h, "a", fmt.Sprint(key)).Code)
 		require.Equal(t, result, seen.await(t, key+1)[key].Result)
 	}

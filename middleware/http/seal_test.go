@@ -10,19 +10,20 @@ import (
 	"github.com/stretchr/testify/require"
 
 	guardhttp "github.com/seed-1795987d/onerun/middleware/http"
+	"github.com/seed-1795987d/onerun/middleware/idempotency"
 )
 
 // sealKey returns a key to encrypt with.
-func sealKey(id string) guardhttp.EncryptionKey {
-	return guardhttp.EncryptionKey{ID: id, Secret: []byte(strings.Repeat(id, 32)[:32])}
+func sealKey(id string) idempotency.EncryptionKey {
+	return idempotency.EncryptionKey{ID: id, Secret: []byte(strings.Repeat(id, 32)[:32])}
 }
 
 func sealWith(ids ...string) guardhttp.Option {
-	keys := make([]guardhttp.EncryptionKey, len(ids))
+	keys := make([]idempotency.EncryptionKey, len(ids))
 	for i, id := range ids {
 		keys[i] = sealKey(id)
 	}
-	return guardhttp.WithEncryption(keys...)
+	return idempotency.WithEncryption(keys...)
 }
 
 // No part of an answer is readable in the store, and the answer is replayed nevertheless.
@@ -33,7 +34,7 @@ func TestSeal_hidesTheAnswer(t *testing.T) {
 			t.Parallel()
 			store := contentRedis(t)
 			secret := []byte(strings.Repeat("s", size))
-			site := store.site(t, contentSetup{opts: []guardhttp.Option{guardhttp.WithEncryption(guardhttp.EncryptionKey{ID: "key-1", Secret: secret}),
+			site := store.site(t, contentSetup{opts: []guardhttp.Option{idempotency.WithEncryption(idempotency.EncryptionKey{ID: "key-1", Secret: secret}),
 				guardhttp.WithObserver(guardhttp.Observer{})}, handler: func(w http.ResponseWriter, _ *http.Request) {
 				w.Header().Set("Location", "/PLAIN/location")
 				w.WriteHeader(http.StatusCreated)
@@ -45,7 +46,7 @@ func TestSeal_hidesTheAnswer(t *testing.T) {
 			require.NotContains(t, all, "ocation")
 			require.Contains(t, all, "key-1", "which key it was can be seen")
 			site.post(t, "PLAIN-key", "PLAIN body", contentHeader("X-Tenant", "PLAIN-scope")).requireReplayOf(t, first)
-			site.post(t, "PLAIN-key", "other", contentHeader("X-Tenant", "PLAIN-scope")).requireRefused(t, 422, guardhttp.ResultMismatch)
+			site.post(t, "PLAIN-key", "other", contentHeader("X-Tenant", "PLAIN-scope")).requireRefused(t, 422, idempotency.Mismatch)
 			site.requireRan(t, 1)
 		})
 	}
@@ -98,8 +99,8 @@ func TestSeal_movedFromAnotherKey(t *testing.T) {
 			err := s.rdb.Set(t.Context(), key, s.head+s.record, redis.KeepTTL).Err()
 			require.NoError(t, err)
 			a := s.post(t, "k", "body", edits...)
-			a.requireRefused(t, http.StatusConflict, guardhttp.ResultNotReplayable)
-			var unreadable *guardhttp.RecordError
+			a.requireRefused(t, http.StatusConflict, idempotency.NotReplayable)
+			var unreadable *idempotency.RecordError
 			require.ErrorAs(t, s.outcome(t).Err, &unreadable)
 			require.Contains(t, unreadable.Reason, "moved from another key")
 			require.NoError(t, s.rdb.Set(t.Context(), key, value, redis.KeepTTL).Err())
@@ -125,15 +126,15 @@ func TestSeal_otherKeys(t *testing.T) {
 		reason        string
 	}{
 		"the same":               {sealWith("a"), sealWith("a"), replayed},
-		"turned on":              {guardhttp.WithRerun(), sealWith("a"), plain},
-		"turned off":             {sealWith("a"), guardhttp.WithRerun(), noKey},
+		"turned on":              {idempotency.WithRerun(), sealWith("a"), plain},
+		"turned off":             {sealWith("a"), idempotency.WithRerun(), noKey},
 		"another key":            {sealWith("a"), sealWith("b"), unknown},
 		"an old key behind":      {sealWith("a"), sealWith("b", "a"), replayed},
 		"a new key behind":       {sealWith("a"), sealWith("a", "b"), replayed},
 		"new first, old unknown": {sealWith("b", "a"), sealWith("a"), unknown},
 		"another secret of one name": {sealWith("a"),
-			guardhttp.WithEncryption(guardhttp.EncryptionKey{ID: "a", Secret: []byte(strings.Repeat("x", 32))}), changed},
-		"one secret under another name": {sealWith("a"), guardhttp.WithEncryption(guardhttp.EncryptionKey{ID: "b", Secret: sealKey("a").Secret}), unknown},
+			idempotency.WithEncryption(idempotency.EncryptionKey{ID: "a", Secret: []byte(strings.Repeat("x", 32))}), changed},
+		"one secret under another name": {sealWith("a"), idempotency.WithEncryption(idempotency.EncryptionKey{ID: "b", Secret: sealKey("a").Secret}), unknown},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := recordMade(t, c.written)
@@ -144,8 +145,8 @@ func TestSeal_otherKeys(t *testing.T) {
 				a.requireReplayOf(t, s.first)
 				return
 			}
-			a.requireRefused(t, http.StatusConflict, guardhttp.ResultNotReplayable)
-			var unreadable *guardhttp.RecordError
+			a.requireRefused(t, http.StatusConflict, idempotency.NotReplayable)
+			var unreadable *idempotency.RecordError
 			require.ErrorAs(t, reader.outcome(t).Err, &unreadable)
 			require.Equal(t, c.reason, unreadable.Reason)
 			s.post(t, "k", "body").requireReplayOf(t, s.first) // its writer can still read it
@@ -178,7 +179,7 @@ func TestSeal_rotation(t *testing.T) {
 // forged.
 func TestSeal_tombstones(t *testing.T) {
 	t.Parallel()
-	for name, opt := range map[string]guardhttp.Option{"too large": guardhttp.WithMaxAnswer(1), "reject": guardhttp.WithMode(guardhttp.Reject)} {
+	for name, opt := range map[string]guardhttp.Option{"too large": idempotency.WithMaxAnswer(1), "reject": idempotency.WithMode(idempotency.Reject)} {
 		t.Run(name, func(t *testing.T) {
 			s := recordMade(t, sealWith("a"), opt)
 			require.Equal(t, "or\x02", s.record[:3])

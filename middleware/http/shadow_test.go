@@ -16,6 +16,7 @@ import (
 	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 	guardhttp "github.com/seed-1795987d/onerun/middleware/http"
+	"github.com/seed-1795987d/onerun/middleware/idempotency"
 )
 
 // shadowDelay bounds how much longer than its handler a request in shadow mode may take, whatever
@@ -46,7 +47,7 @@ func serveEcho(t *testing.T, g *guard.Guard, shadow guardhttp.Option, opts ...gu
 }
 
 // requireShadow checks the n-th Outcome of a request that ran in shadow mode.
-func requireShadow(t *testing.T, s *lifeServer, n int, result guardhttp.Result) guardhttp.Outcome {
+func requireShadow(t *testing.T, s *lifeServer, n int, result idempotency.Result) guardhttp.Outcome {
 	t.Helper()
 	o := s.log.await(t, n)[n-1]
 	require.Equal(t, result, o.Result)
@@ -58,19 +59,19 @@ func requireShadow(t *testing.T, s *lifeServer, n int, result guardhttp.Result) 
 func TestShadow_everyRequestRunsAndIsCounted(t *testing.T) {
 	t.Parallel()
 	onEachLifeStore(t, func(t *testing.T, store guard.Locker) {
-		s, runs := serveEcho(t, lifeGuard(t, store), patientShadow, guardhttp.WithWait(time.Hour))
+		s, runs := serveEcho(t, lifeGuard(t, store), patientShadow, idempotency.WithWait(time.Hour))
 		for i, c := range []struct {
 			key, body string
-			result    guardhttp.Result
-			kept      guardhttp.Keep
+			result    idempotency.Result
+			kept      idempotency.Keep
 		}{
-			{"k", "b", guardhttp.ResultRan, guardhttp.KeepAnswer},
-			{"k", "b", guardhttp.ResultReplayed, guardhttp.KeepNothing},
-			{"k", "another", guardhttp.ResultMismatch, guardhttp.KeepNothing},
-			{"k", "b", guardhttp.ResultReplayed, guardhttp.KeepNothing},
-			{"", "b", guardhttp.ResultKeyMissing, guardhttp.KeepNothing},
-			{"no\tkey", "b", guardhttp.ResultKeyInvalid, guardhttp.KeepNothing},
-			{"k2", "b", guardhttp.ResultRan, guardhttp.KeepAnswer},
+			{"k", "b", idempotency.Ran, idempotency.KeepAnswer},
+			{"k", "b", idempotency.Replayed, idempotency.KeepNothing},
+			{"k", "another", idempotency.Mismatch, idempotency.KeepNothing},
+			{"k", "b", idempotency.Replayed, idempotency.KeepNothing},
+			{"", "b", idempotency.KeyMissing, idempotency.KeepNothing},
+			{"no\tkey", "b", idempotency.KeyInvalid, idempotency.KeepNothing},
+			{"k2", "b", idempotency.Ran, idempotency.KeepAnswer},
 		} {
 			requireRan(t, s.post(t, c.key, c.body), http.StatusCreated, fmt.Sprintf("run %d: %s", i+1, c.body))
 			o := requireShadow(t, s, i+1, c.result)
@@ -85,7 +86,7 @@ func TestShadow_requestsAtOnceRunAtOnce(t *testing.T) {
 	onEachLifeStore(t, func(t *testing.T, store guard.Locker) {
 		gate := newLifeGate(t)
 		h, runs := counted(http.StatusCreated, gate.pass)
-		s := lifeServe(t, lifeGuard(t, store), h, patientShadow, guardhttp.WithWait(time.Hour))
+		s := lifeServe(t, lifeGuard(t, store), h, patientShadow, idempotency.WithWait(time.Hour))
 		answers := []<-chan lifeAnswer{s.start(t.Context(), "k", "b")}
 		gate.await(t)
 		for range 2 {
@@ -99,8 +100,8 @@ func TestShadow_requestsAtOnceRunAtOnce(t *testing.T) {
 			require.False(t, a.replayed())
 		}
 		require.EqualValues(t, 3, runs.Load())
-		s.log.awaitResult(t, guardhttp.ResultRan, 1)
-		s.log.awaitResult(t, guardhttp.ResultInFlight, 2)
+		s.log.awaitResult(t, idempotency.Ran, 1)
+		s.log.awaitResult(t, idempotency.InFlight, 2)
 	})
 }
 
@@ -111,8 +112,8 @@ func TestShadow_bodiesPassWhole(t *testing.T) {
 		s, _ := serveEcho(t, lifeGuard(t, store), patientShadow, guardhttp.WithMaxBody(most))
 		requests := 0
 		for name, chunked := range map[string]bool{"with": false, "without": true} {
-			for size, result := range map[int]guardhttp.Result{
-				0: guardhttp.ResultRan, most: guardhttp.ResultRan, most + 1: guardhttp.ResultBodyTooLarge, 50 * most: guardhttp.ResultBodyTooLarge,
+			for size, result := range map[int]idempotency.Result{
+				0: idempotency.Ran, most: idempotency.Ran, most + 1: idempotency.BodyTooLarge, 50 * most: idempotency.BodyTooLarge,
 			} {
 				body := strings.Repeat("0123456789", size/10+1)[:size]
 				var source io.Reader = strings.NewReader(body)
@@ -150,9 +151,9 @@ func TestShadow_handlerSeesItsClientLeave(t *testing.T) {
 		require.Error(t, lifeReceive(t, first, "the end of a request").err)
 		lifeReceive(t, handler.Done(), "the end of the context, as without us")
 		gate.open()
-		require.Equal(t, guardhttp.KeepNothing, s.log.await(t, 1)[0].Kept)
+		require.Equal(t, idempotency.KeepNothing, s.log.await(t, 1)[0].Kept)
 		requireRan(t, s.post(t, "k", "b"), http.StatusCreated, "run 2")
-		require.Equal(t, guardhttp.ResultRan, s.log.await(t, 2)[1].Result)
+		require.Equal(t, idempotency.Ran, s.log.await(t, 2)[1].Result)
 		require.EqualValues(t, 2, runs.Load())
 	})
 }
@@ -172,12 +173,12 @@ func TestShadow_aPanicPropagatesAndLeavesTheKeyFree(t *testing.T) {
 		require.Equal(t, http.StatusInternalServerError, s.post(t, "k", "b").status)
 		require.Equal(t, lifeFate{recovered: "boom"}, lifeReceive(t, fates, "an end"))
 		o := seen.await(t, 1)[0]
-		require.Equal(t, guardhttp.ResultRan, o.Result)
+		require.Equal(t, idempotency.Ran, o.Result)
 		require.True(t, o.Aborted)
 		require.Equal(t, http.StatusOK, s.post(t, "k", "b").status)
 		o = seen.await(t, 2)[1]
-		require.Equal(t, guardhttp.ResultRan, o.Result, "the key was free")
-		require.Equal(t, guardhttp.KeepAnswer, o.Kept)
+		require.Equal(t, idempotency.Ran, o.Result, "the key was free")
+		require.Equal(t, idempotency.KeepAnswer, o.Kept)
 	})
 }
 
@@ -185,15 +186,15 @@ func TestShadow_aPanicPropagatesAndLeavesTheKeyFree(t *testing.T) {
 func TestShadow_theStoreHoldsNothingUp(t *testing.T) {
 	t.Parallel()
 	for name, outage := range lifeOutages {
-		for result, opts := range map[guardhttp.Result][]guardhttp.Option{
-			guardhttp.ResultUnavailable: nil, guardhttp.ResultDegraded: {guardhttp.WithFailOpen()},
+		for result, opts := range map[idempotency.Result][]guardhttp.Option{
+			idempotency.Unavailable: nil, idempotency.Degraded: {idempotency.WithFailOpen()},
 		} {
 			t.Run(fmt.Sprint(name, " ", result), func(t *testing.T) {
 				t.Parallel()
 				server := redistest.Start(t)
 				store := single.New(server.Client(t))
 				warmLifeStore(t, store)
-				s, _ := serveEcho(t, lifeGuard(t, store), guardhttp.WithShadow(), opts...)
+				s, _ := serveEcho(t, lifeGuard(t, store), idempotency.WithShadow(), opts...)
 				outage.begin(server)
 				for run := 1; run <= 3; run++ {
 					redistest.Within(t, shadowDelay, "a run without the store", func() {
@@ -229,9 +230,9 @@ func TestShadow_aStoreThatStopsInMidRunHoldsNothingUp(t *testing.T) {
 				gate.open()
 				requireRan(t, lifeReceive(t, first, "an answer"), http.StatusCreated, "run 1")
 			})
-			o := requireShadow(t, s, 1, guardhttp.ResultRan)
+			o := requireShadow(t, s, 1, idempotency.Ran)
 			require.Error(t, o.Err)
-			require.Equal(t, guardhttp.KeepNothing, o.Kept, "as far as is known")
+			require.Equal(t, idempotency.KeepNothing, o.Kept, "as far as is known")
 			outage.end(server)
 		})
 	}
@@ -244,7 +245,7 @@ func TestShadow_aClosedGuardHoldsNothingUp(t *testing.T) {
 		s, _ := serveEcho(t, g, patientShadow)
 		require.NoError(t, g.Close(t.Context()))
 		requireRan(t, s.post(t, "k", "b"), http.StatusCreated, "run 1: b")
-		require.ErrorIs(t, requireShadow(t, s, 1, guardhttp.ResultUnavailable).Err, guard.ErrClosed)
+		require.ErrorIs(t, requireShadow(t, s, 1, idempotency.Unavailable).Err, guard.ErrClosed)
 	})
 }
 
@@ -252,10 +253,10 @@ func TestShadow_aClosedGuardHoldsNothingUp(t *testing.T) {
 func TestShadow_exclusive(t *testing.T) {
 	t.Parallel()
 	onEachLifeStore(t, func(t *testing.T, store guard.Locker) {
-		s, _ := serveEcho(t, lifeGuard(t, store), patientShadow, guardhttp.WithMode(guardhttp.Exclusive))
+		s, _ := serveEcho(t, lifeGuard(t, store), patientShadow, idempotency.WithMode(idempotency.Exclusive))
 		for run := 1; run <= 3; run++ {
 			requireRan(t, s.post(t, "k", "b"), http.StatusCreated, fmt.Sprintf("run %d: b", run))
-			require.Equal(t, guardhttp.KeepNothing, requireShadow(t, s, run, guardhttp.ResultRan).Kept)
+			require.Equal(t, idempotency.KeepNothing, requireShadow(t, s, run, idempotency.Ran).Kept)
 		}
 	})
 }

@@ -27,6 +27,7 @@ import (
 	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 	guardhttp "github.com/seed-1795987d/onerun/middleware/http"
+	"github.com/seed-1795987d/onerun/middleware/idempotency"
 )
 
 // contentPatience is for what should come at once.
@@ -122,7 +123,7 @@ func (s *contentStore) site(t *testing.T, setup contentSetup) *contentSite {
 	if !setup.global {
 		opts = append(opts, guardhttp.WithScope(contentTenant))
 	} else {
-		opts = append(opts, guardhttp.WithGlobalKeys())
+		opts = append(opts, idempotency.WithGlobalKeys())
 	}
 	if setup.key == nil {
 		setup.key = guardhttp.IdempotencyKey
@@ -208,7 +209,7 @@ func (a contentAnswer) requireReplayOf(t *testing.T, first contentAnswer) {
 }
 
 // requireRefused asserts that the answer is a problem document of the middleware.
-func (a contentAnswer) requireRefused(t *testing.T, status int, code guardhttp.Result) {
+func (a contentAnswer) requireRefused(t *testing.T, status int, code idempotency.Result) {
 	t.Helper()
 	require.Equal(t, status, a.status, a.body)
 	require.Equal(t, "application/problem+json", a.header.Get("Content-Type"))
@@ -380,8 +381,8 @@ func TestContent_aRetryGetsTheFirstAnswer(t *testing.T) {
 		require.Equal(t, map[bool]string{false: "HTTP/1.1", true: "HTTP/2.0"}[http2], first.header.Get("X-Protocol"))
 		require.False(t, first.replayed())
 		o := site.outcome(t)
-		require.Equal(t, guardhttp.ResultRan, o.Result)
-		require.Equal(t, guardhttp.KeepAnswer, o.Kept)
+		require.Equal(t, idempotency.Ran, o.Result)
+		require.Equal(t, idempotency.KeepAnswer, o.Kept)
 		require.Equal(t, http.StatusCreated, o.Status)
 
 		for range 3 {
@@ -389,9 +390,9 @@ func TestContent_aRetryGetsTheFirstAnswer(t *testing.T) {
 			again.requireReplayOf(t, first)
 			require.EqualValues(t, len(first.body), again.length)
 			o := site.outcome(t)
-			require.Equal(t, guardhttp.ResultReplayed, o.Result)
+			require.Equal(t, idempotency.Replayed, o.Result)
 			require.Equal(t, http.StatusCreated, o.Status)
-			require.Equal(t, guardhttp.KeepNothing, o.Kept)
+			require.Equal(t, idempotency.KeepNothing, o.Kept)
 			require.NoError(t, o.Err)
 		}
 		site.requireRan(t, 1)

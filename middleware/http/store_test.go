@@ -23,6 +23,7 @@ import (
 	"github.com/seed-1795987d/onerun/internal/testkit/leftout"
 	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 	guardhttp "github.com/seed-1795987d/onerun/middleware/http"
+	"github.com/seed-1795987d/onerun/middleware/idempotency"
 )
 
 // Row 3, and what is asked otherwise.
@@ -30,7 +31,7 @@ func TestStore_isAskedNoMoreThanItHasTo(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	h, runs := counted(http.StatusCreated, nil)
-	s := lifeServe(t, lifeGuard(t, single.New(server.Client(t)), guard.WithTTL(time.Minute), guard.WithHook(guard.Hook{})), h, guardhttp.WithOptionalKey())
+	s := lifeServe(t, lifeGuard(t, single.New(server.Client(t)), guard.WithTTL(time.Minute), guard.WithHook(guard.Hook{})), h, idempotency.WithOptionalKey())
 	s.post(t, "warm", "b")
 	server.ResetStats(t)
 
@@ -48,7 +49,7 @@ func TestStore_isAskedNoMoreThanItHasTo(t *testing.T) {
 	}
 	require.EqualValues(t, 7, runs.Load())
 	for _, o := range s.log.await(t, 7)[1:] {
-		require.Equal(t, guardhttp.ResultUntouched, o.Result)
+		require.Equal(t, idempotency.Untouched, o.Result)
 	}
 	require.Equal(t, http.StatusBadRequest, s.post(t, "no\tkey", "b").status)
 	require.Equal(t, http.StatusInternalServerError, s.post(t, "k", "b", "X-Tenant", "").status)
@@ -114,9 +115,9 @@ func TestStore_aLostLeaseEndsTheRun(t *testing.T) {
 				require.ErrorIs(t, lifeReceive(t, causes, "the end of a context"), guard.ErrLost)
 				a := lifeReceive(t, first, "an answer")
 				o := s.log.await(t, 1)[0]
-				require.Equal(t, guardhttp.ResultRan, o.Result)
+				require.Equal(t, idempotency.Ran, o.Result)
 				require.ErrorIs(t, o.Err, guard.ErrLost)
-				require.Equal(t, guardhttp.KeepNothing, o.Kept)
+				require.Equal(t, idempotency.KeepNothing, o.Kept)
 				if answers {
 					requireRan(t, a, http.StatusCreated, "written all the same")
 				} else {
@@ -131,7 +132,7 @@ func TestStore_aLostLeaseEndsTheRun(t *testing.T) {
 					server.Restart()
 				case "taken over":
 					require.Equal(t, "another's", rdb.Get(t.Context(), lifeLeaseKey(t, rdb)).Val(), "the new owner's is left as it is")
-					requireProblem(t, s.post(t, "k", "b", "X-Quick", "yes"), http.StatusConflict, guardhttp.ResultInFlight)
+					requireProblem(t, s.post(t, "k", "b", "X-Quick", "yes"), http.StatusConflict, idempotency.InFlight)
 					return
 				}
 				require.Empty(t, lifeDump(t, rdb), "nothing was stored")
@@ -159,20 +160,20 @@ func TestStore_downRefusesOrRunsWithoutALease(t *testing.T) {
 					w.WriteHeader(http.StatusTeapot)
 				}
 			}
-			refusing, running := lifeServe(t, g, closed), lifeServe(t, g, open, guardhttp.WithFailOpen())
+			refusing, running := lifeServe(t, g, closed), lifeServe(t, g, open, idempotency.WithFailOpen())
 			outage.begin(server)
 			for run := range 2 {
-				require.Equal(t, 1, requireProblem(t, refusing.post(t, "k", body), http.StatusServiceUnavailable, guardhttp.ResultUnavailable))
+				require.Equal(t, 1, requireProblem(t, refusing.post(t, "k", body), http.StatusServiceUnavailable, idempotency.Unavailable))
 				o := refusing.log.await(t, run+1)[run]
-				require.Equal(t, guardhttp.ResultUnavailable, o.Result)
+				require.Equal(t, idempotency.Unavailable, o.Result)
 				require.ErrorIs(t, o.Err, guard.ErrStore)
 				require.Equal(t, http.StatusServiceUnavailable, o.Status)
 
 				requireRan(t, running.post(t, "k", body), http.StatusOK, "")
 				o = running.log.await(t, run+1)[run]
-				require.Equal(t, guardhttp.ResultDegraded, o.Result)
+				require.Equal(t, idempotency.Degraded, o.Result)
 				require.ErrorIs(t, o.Err, guard.ErrStore)
-				require.Equal(t, guardhttp.KeepNothing, o.Kept)
+				require.Equal(t, idempotency.KeepNothing, o.Kept)
 				require.Equal(t, http.StatusOK, o.Status)
 				require.Zero(t, o.Fence)
 			}
@@ -196,13 +197,13 @@ func TestStore_downRefusesOrRunsWithoutALease(t *testing.T) {
 func TestStore_aClosedGuardRefuses(t *testing.T) {
 	t.Parallel()
 	onEachLifeStore(t, func(t *testing.T, store guard.Locker) {
-		for name, opts := range map[string][]guardhttp.Option{"closed": nil, "open": {guardhttp.WithFailOpen()}} {
+		for name, opts := range map[string][]guardhttp.Option{"closed": nil, "open": {idempotency.WithFailOpen()}} {
 			t.Run(name, func(t *testing.T) {
 				h, runs := counted(http.StatusCreated, nil)
 				g := lifeGuard(t, store)
 				s := lifeServe(t, g, h, opts...)
 				require.NoError(t, g.Close(t.Context()))
-				require.Equal(t, 1, requireProblem(t, s.post(t, "k", "b"), http.StatusServiceUnavailable, guardhttp.ResultUnavailable))
+				require.Equal(t, 1, requireProblem(t, s.post(t, "k", "b"), http.StatusServiceUnavailable, idempotency.Unavailable))
 				require.ErrorIs(t, s.log.await(t, 1)[0].Err, guard.ErrClosed)
 				require.Zero(t, runs.Load())
 			})
@@ -233,7 +234,7 @@ func TestStore_aGuardThatRevokesItsLeaseEndsTheRun(t *testing.T) {
 	requireProblem(t, lifeReceive(t, first, "an answer"), http.StatusServiceUnavailable, "given_up")
 	o := s.log.await(t, 1)[0]
 	require.ErrorIs(t, o.Err, guard.ErrClosed)
-	require.Equal(t, guardhttp.KeepNothing, o.Kept)
+	require.Equal(t, idempotency.KeepNothing, o.Kept)
 	require.Empty(t, lifeDump(t, rdb), "the key is free")
 }
 
@@ -263,7 +264,7 @@ func TestStore_thatDiesInMidRunTakesNoAnswerAway(t *testing.T) {
 			}
 			requireRan(t, lifeReceive(t, first, "an answer"), http.StatusCreated, body)
 			o := s.log.await(t, 1)[0]
-			require.Equal(t, guardhttp.ResultRan, o.Result)
+			require.Equal(t, idempotency.Ran, o.Result)
 			require.Equal(t, http.StatusCreated, o.Status)
 			if name == "frozen" {
 				require.NoError(t, o.Err)
@@ -271,7 +272,7 @@ func TestStore_thatDiesInMidRunTakesNoAnswerAway(t *testing.T) {
 				return
 			}
 			require.ErrorIs(t, o.Err, guard.ErrMarker)
-			require.Equal(t, guardhttp.KeepNothing, o.Kept, "as far as is known")
+			require.Equal(t, idempotency.KeepNothing, o.Kept, "as far as is known")
 			outage.end(server) // the store has forgotten all
 		})
 	}
@@ -294,7 +295,7 @@ func TestStore_aLostReplyLosesNoRecord(t *testing.T) {
 	drop = false
 	o := s.log.await(t, 2)[1]
 	require.NoError(t, o.Err)
-	require.Equal(t, guardhttp.KeepAnswer, o.Kept)
+	require.Equal(t, idempotency.KeepAnswer, o.Kept)
 	proxy.DropReplyTo("evalsha", 1) // that to the claim
 	requireReplay(t, s.post(t, "k", "b"), http.StatusCreated, "run 2")
 	proxy.DropReplyTo("evalsha", 1)
@@ -315,8 +316,8 @@ func TestStore_anAnswerIsKeptAlthoughTheServerIsFull(t *testing.T) {
 	})
 	requireRan(t, s.post(t, "k", "b"), http.StatusCreated, "run 1"+large)
 	requireReplay(t, s.post(t, "k", "b"), http.StatusCreated, "run 1"+large)
-	requireProblem(t, s.post(t, "k", "another"), http.StatusUnprocessableEntity, guardhttp.ResultMismatch)
-	requireProblem(t, s.post(t, "k2", "b"), http.StatusServiceUnavailable, guardhttp.ResultUnavailable)
+	requireProblem(t, s.post(t, "k", "another"), http.StatusUnprocessableEntity, idempotency.Mismatch)
+	requireProblem(t, s.post(t, "k2", "b"), http.StatusServiceUnavailable, idempotency.Unavailable)
 	require.NoError(t, rdb.ConfigSet(t.Context(), "maxmemory", "0").Err())
 	requireReplay(t, s.post(t, "k", "b"), http.StatusCreated, "run 1"+large)
 	require.EqualValues(t, 1, runs.Load())
@@ -344,7 +345,7 @@ func TestLong_keysThatExpireLeaveNothing(t *testing.T) {
 	body := strings.Repeat("x", answer)
 	g := lifeGuard(t, memory.New())
 	idempotent, err := guardhttp.New(g, guardhttp.IdempotencyKey, guardhttp.WithScope(lifeTenant),
-		guardhttp.WithOnce(retention), guardhttp.WithWait(time.Second))
+		idempotency.WithOnce(retention), idempotency.WithWait(time.Second))
 	require.NoError(t, err)
 	s := lifeListen(t, idempotent(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, body) })))
 	use := func(from, to int) {
@@ -386,7 +387,7 @@ func TestStore_keysThatWereWaitedForLeaveNothing(t *testing.T) {
 	var refused atomic.Int64
 	h, _ := counted(http.StatusCreated, nil)
 	idempotent, err := guardhttp.New(lifeGuard(t, lifeBusy{memory.New()}), guardhttp.IdempotencyKey, guardhttp.WithScope(lifeTenant),
-		guardhttp.WithWait(time.Millisecond))
+		idempotency.WithWait(time.Millisecond))
 	require.NoError(t, err)
 	endpoint := idempotent(h)
 	use := func(from, to int) {

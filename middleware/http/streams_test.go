@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	guardhttp "github.com/seed-1795987d/onerun/middleware/http"
+	"github.com/seed-1795987d/onerun/middleware/idempotency"
 )
 
 // streamsInterfaces are the optional interfaces that a type assertion finds in a writer.
@@ -112,8 +113,8 @@ func TestStreams_interfaces(t *testing.T) {
 			address, client := contentServer(t, behind(http.HandlerFunc(handler)), http2, io.Discard)
 			bare, err := contentSend(t, client, http.MethodPost, address, "")
 			require.NoError(t, err)
-			for _, opts := range [][]guardhttp.Option{nil, {guardhttp.WithShadow()}, {guardhttp.WithMode(guardhttp.Reject)}, {guardhttp.WithMode(guardhttp.Exclusive)}, {guardhttp.WithOptionalKey()},
-				{guardhttp.WithAnswerAfterRecord()}} {
+			for _, opts := range [][]guardhttp.Option{nil, {idempotency.WithShadow()}, {idempotency.WithMode(idempotency.Reject)}, {idempotency.WithMode(idempotency.Exclusive)}, {idempotency.WithOptionalKey()},
+				{idempotency.WithAnswerAfterRecord()}} {
 				site := store.site(t, contentSetup{http2: http2, handler: handler, opts: opts,
 					mount: func(idempotent func(http.Handler) http.Handler, h http.Handler) http.Handler {
 						return behind(idempotent(h))
@@ -130,7 +131,7 @@ func TestStreams_interfaces(t *testing.T) {
 	t.Run("httptest", func(t *testing.T) {
 		w := httptest.NewRecorder()
 		want := streamsInterfaces(w)
-		idempotent, err := guardhttp.New(store.guard, guardhttp.IdempotencyKey, guardhttp.WithGlobalKeys())
+		idempotent, err := guardhttp.New(store.guard, guardhttp.IdempotencyKey, idempotency.WithGlobalKeys())
 		require.NoError(t, err)
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", http.NoBody)
 		r.Header.Set("Idempotency-Key", "httptest")
@@ -175,7 +176,7 @@ func TestStreams_flush(t *testing.T) {
 						flush(w) // the last byte leaves as well
 						<-got
 					}
-					for _, opts := range [][]guardhttp.Option{nil, {guardhttp.WithRerun()}} {
+					for _, opts := range [][]guardhttp.Option{nil, {idempotency.WithRerun()}} {
 						site := store.site(t, contentSetup{http2: http2, handler: handler, opts: opts})
 						key := rand.Text()
 						for run := range 1 + len(opts) {
@@ -192,7 +193,7 @@ func TestStreams_flush(t *testing.T) {
 							require.NoError(t, err)
 							require.Equal(t, "first", string(part), "while the handler runs")
 
-							site.post(t, key, "b").requireRefused(t, http.StatusConflict, guardhttp.ResultInFlight)
+							site.post(t, key, "b").requireRefused(t, http.StatusConflict, idempotency.InFlight)
 							got <- true
 							_, err = io.ReadFull(response.Body, part)
 							require.NoError(t, err)
@@ -206,9 +207,9 @@ func TestStreams_flush(t *testing.T) {
 							site.outcome(t) // the middleware has returned
 						}
 						if opts == nil {
-							site.post(t, key, "b").requireRefused(t, http.StatusConflict, guardhttp.ResultNotReplayable)
+							site.post(t, key, "b").requireRefused(t, http.StatusConflict, idempotency.NotReplayable)
 							require.NoError(t, site.outcome(t).Err)
-							site.post(t, key, "c").requireRefused(t, http.StatusUnprocessableEntity, guardhttp.ResultMismatch)
+							site.post(t, key, "c").requireRefused(t, http.StatusUnprocessableEntity, idempotency.Mismatch)
 							site.requireRan(t, 1)
 						}
 					}
@@ -267,7 +268,7 @@ func TestStreams_hijack(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			behind := streamsWriters[c.behind]
-			for _, opts := range [][]guardhttp.Option{nil, {guardhttp.WithRerun()}} {
+			for _, opts := range [][]guardhttp.Option{nil, {idempotency.WithRerun()}} {
 				site := store.site(t, contentSetup{handler: streamsUpgrade(c.hijack), opts: opts,
 					mount: func(idempotent func(http.Handler) http.Handler, h http.Handler) http.Handler {
 						return behind(idempotent(h))
@@ -279,7 +280,7 @@ func TestStreams_hijack(t *testing.T) {
 						"Connection: Upgrade", "Upgrade: echo", "")
 					require.Equal(t, http.StatusSwitchingProtocols, conn.receive(t).status)
 					site.requireRan(t, run+1)
-					site.post(t, key, "").requireRefused(t, http.StatusConflict, guardhttp.ResultInFlight)
+					site.post(t, key, "").requireRefused(t, http.StatusConflict, idempotency.InFlight)
 					_, err := io.WriteString(conn, "hello")
 					require.NoError(t, err)
 					echo, err := io.ReadAll(conn.in)
@@ -289,7 +290,7 @@ func TestStreams_hijack(t *testing.T) {
 				}
 				if opts == nil {
 					for range 2 {
-						site.post(t, key, "").requireRefused(t, http.StatusConflict, guardhttp.ResultNotReplayable)
+						site.post(t, key, "").requireRefused(t, http.StatusConflict, idempotency.NotReplayable)
 					}
 					site.requireRan(t, 1)
 				}
@@ -325,7 +326,7 @@ func TestStreams_flushBehindAHiddenWriter(t *testing.T) {
 			again.requireReplayOf(t, first)
 			require.Empty(t, again.header["X-Late"])
 		} else {
-			again.requireRefused(t, http.StatusConflict, guardhttp.ResultNotReplayable)
+			again.requireRefused(t, http.StatusConflict, idempotency.NotReplayable)
 		}
 	})
 }
@@ -338,7 +339,7 @@ func TestStreams_hijackThatOutlivesItsTime(t *testing.T) {
 	for _, name := range []string{"net/http", "hidden", "only a Flusher", "only deadlines", "only a Hijacker"} {
 		t.Run(name, func(t *testing.T) {
 			behind := streamsWriters[name]
-			site := store.site(t, contentSetup{opts: []guardhttp.Option{guardhttp.WithMaxHold(20 * time.Millisecond)},
+			site := store.site(t, contentSetup{opts: []guardhttp.Option{idempotency.WithMaxHold(20 * time.Millisecond)},
 				handler: func(w http.ResponseWriter, r *http.Request) {
 					conn, err := streamsControlHijack(w)
 					streamsMust(err)
@@ -352,9 +353,9 @@ func TestStreams_hijackThatOutlivesItsTime(t *testing.T) {
 			key := rand.Text()
 			require.Equal(t, "hi", site.post(t, key, "").body)
 			o := site.outcome(t)
-			require.Equal(t, guardhttp.KeepTombstone, o.Kept)
+			require.Equal(t, idempotency.KeepTombstone, o.Kept)
 			require.Zero(t, o.Status)
-			site.post(t, key, "").requireRefused(t, http.StatusConflict, guardhttp.ResultNotReplayable)
+			site.post(t, key, "").requireRefused(t, http.StatusConflict, idempotency.NotReplayable)
 			site.requireRan(t, 1)
 		})
 	}
@@ -438,7 +439,7 @@ func TestStreams_trailers(t *testing.T) {
 			first := site.post(t, key, "")
 			require.NoError(t, first.err)
 			require.Equal(t, "17", first.trailer.Get("X-Sum"), name)
-			site.post(t, key, "").requireRefused(t, http.StatusConflict, guardhttp.ResultNotReplayable)
+			site.post(t, key, "").requireRefused(t, http.StatusConflict, idempotency.NotReplayable)
 			site.requireRan(t, 1)
 		}
 		// Trailers that are not sent, because there is no chunk to put them behind. A replay must
@@ -451,7 +452,7 @@ func TestStreams_trailers(t *testing.T) {
 		key := rand.Text()
 		first := site.post(t, key, "")
 		require.Equal(t, "body", first.body)
-		site.post(t, key, "").requireRefused(t, http.StatusConflict, guardhttp.ResultNotReplayable)
+		site.post(t, key, "").requireRefused(t, http.StatusConflict, idempotency.NotReplayable)
 	})
 }
 
@@ -461,10 +462,10 @@ func TestStreams_twoOfOurs(t *testing.T) {
 	t.Parallel()
 	store := contentRedis(t)
 	contentProtocols(t, func(t *testing.T, http2 bool) {
-		for _, mode := range []guardhttp.Mode{guardhttp.Exclusive, guardhttp.Replay} {
+		for _, mode := range []idempotency.Mode{idempotency.Exclusive, idempotency.Replay} {
 			user := "u" + rand.Text()
-			perUser, err := guardhttp.New(store.guard, guardhttp.FromHeader("X-User"), guardhttp.WithGlobalKeys(), guardhttp.WithGroup(rand.Text()),
-				guardhttp.WithMode(mode), guardhttp.WithOptionalKey())
+			perUser, err := guardhttp.New(store.guard, guardhttp.FromHeader("X-User"), idempotency.WithGlobalKeys(), idempotency.WithGroup(rand.Text()),
+				idempotency.WithMode(mode), idempotency.WithOptionalKey())
 			require.NoError(t, err)
 			for name, c := range map[string]struct {
 				answer   func(w http.ResponseWriter)
@@ -493,7 +494,7 @@ func TestStreams_twoOfOurs(t *testing.T) {
 				if c.replayed {
 					again.requireReplayOf(t, first)
 				} else {
-					again.requireRefused(t, http.StatusConflict, guardhttp.ResultNotReplayable)
+					again.requireRefused(t, http.StatusConflict, idempotency.NotReplayable)
 				}
 				site.requireRan(t, 1)
 			}
@@ -511,8 +512,8 @@ func TestStreams_switchingProtocolsAsAStatus(t *testing.T) {
 	conn := site.dial(t)
 	conn.say(t, "POST /things HTTP/1.1", "Host: a", "X-Tenant: acme", "Idempotency-Key: k", "Content-Length: 0", "")
 	require.Equal(t, http.StatusSwitchingProtocols, conn.receive(t).status)
-	require.Equal(t, guardhttp.KeepTombstone, site.outcome(t).Kept)
-	site.post(t, "k", "").requireRefused(t, http.StatusConflict, guardhttp.ResultNotReplayable)
+	require.Equal(t, idempotency.KeepTombstone, site.outcome(t).Kept)
+	site.post(t, "k", "").requireRefused(t, http.StatusConflict, idempotency.NotReplayable)
 	site.requireRan(t, 1)
 }
 
@@ -575,13 +576,13 @@ func TestStreams_copyOfNothing(t *testing.T) {
 				require.False(t, a.replayed())
 				o := site.outcome(t)
 				require.Equal(t, http.StatusBadGateway, o.Status)
-				require.Equal(t, guardhttp.KeepNothing, o.Kept)
+				require.Equal(t, idempotency.KeepNothing, o.Kept)
 			}
 			site.requireRan(t, 2)
 		})
 		// the status decides whether anything is
 		t.Run("if no answers are kept", func(t *testing.T) {
-			site := store.site(t, contentSetup{http2: http2, opts: []guardhttp.Option{guardhttp.WithMode(guardhttp.Reject)},
+			site := store.site(t, contentSetup{http2: http2, opts: []guardhttp.Option{idempotency.WithMode(idempotency.Reject)},
 				handler: func(w http.ResponseWriter, r *http.Request) {
 					f := open()
 					defer f.Close()
@@ -600,7 +601,7 @@ func TestStreams_copyOfNothing(t *testing.T) {
 			}
 			require.Equal(t, "text", site.send(t, http.MethodPost, "/works", "", key).body)
 			require.Equal(t, http.StatusOK, site.outcome(t).Status)
-			site.send(t, http.MethodPost, "/works", "", key).requireRefused(t, http.StatusConflict, guardhttp.ResultDone)
+			site.send(t, http.MethodPost, "/works", "", key).requireRefused(t, http.StatusConflict, idempotency.Done)
 		})
 		t.Run("nothing at all", func(t *testing.T) {
 			site := store.site(t, contentSetup{http2: http2, handler: func(w http.ResponseWriter, _ *http.Request) {
@@ -713,7 +714,7 @@ func TestStreams_tooMuchOverHTTP2(t *testing.T) {
 			require.NoError(t, first.err, "%s: the client has got %q, and the replay is %q", name, first.body, again.body)
 			again.requireReplayOf(t, first)
 		} else {
-			again.requireRefused(t, http.StatusConflict, guardhttp.ResultNotReplayable)
+			again.requireRefused(t, http.StatusConflict, idempotency.NotReplayable)
 		}
 		site.requireRan(t, 1)
 	}

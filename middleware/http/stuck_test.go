@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	guardhttp "github.com/seed-1795987d/onerun/middleware/http"
+	"github.com/seed-1795987d/onerun/middleware/idempotency"
 )
 
 // A client that has stopped reading its answer, or sending its body, keeps its key for no more
@@ -34,7 +35,7 @@ func TestStuck_clientsLoseTheirKey(t *testing.T) {
 		length  int
 	}{
 		"writes":              {handler: forever},
-		"writes, not kept":    {handler: forever, opts: []guardhttp.Option{guardhttp.WithMode(guardhttp.Exclusive)}},
+		"writes, not kept":    {handler: forever, opts: []guardhttp.Option{idempotency.WithMode(idempotency.Exclusive)}},
 		"writes, with flush":  {handler: func(w http.ResponseWriter, r *http.Request) { w.(http.Flusher).Flush(); forever(w, r) }},
 		"writes a large part": {handler: func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, 64<<20)) }},
 		"copies":              {handler: func(w http.ResponseWriter, _ *http.Request) { _, _ = io.Copy(w, io.LimitReader(rand.Reader, 64<<20)) }},
@@ -45,7 +46,7 @@ func TestStuck_clientsLoseTheirKey(t *testing.T) {
 			t.Parallel()
 			contentProtocols(t, func(t *testing.T, http2 bool) {
 				ended := make(chan time.Duration, 1)
-				site := store.site(t, contentSetup{http2: http2, opts: append(c.opts, guardhttp.WithMaxHold(maxHold)),
+				site := store.site(t, contentSetup{http2: http2, opts: append(c.opts, idempotency.WithMaxHold(maxHold)),
 					handler: func(w http.ResponseWriter, r *http.Request) {
 						start := time.Now()
 						defer func() { ended <- time.Since(start) }()
@@ -91,7 +92,7 @@ func TestStuck_goroutinesOfTheHandler(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			written := make(chan error, 1)
-			site := store.site(t, contentSetup{opts: []guardhttp.Option{guardhttp.WithMaxHold(300 * time.Millisecond)},
+			site := store.site(t, contentSetup{opts: []guardhttp.Option{idempotency.WithMaxHold(300 * time.Millisecond)},
 				handler: func(w http.ResponseWriter, _ *http.Request) {
 					_ = http.NewResponseController(w).Flush()
 					go func() {
@@ -115,7 +116,7 @@ func TestStuck_theConnectionServesTheNextRequest(t *testing.T) {
 	t.Parallel()
 	store := contentRedis(t)
 	contentProtocols(t, func(t *testing.T, http2 bool) {
-		site := store.site(t, contentSetup{http2: http2, opts: []guardhttp.Option{guardhttp.WithMaxHold(20 * time.Millisecond)},
+		site := store.site(t, contentSetup{http2: http2, opts: []guardhttp.Option{idempotency.WithMaxHold(20 * time.Millisecond)},
 			handler: func(w http.ResponseWriter, r *http.Request) {
 				if r.Header.Get("X-Slow") != "" {
 					time.Sleep(1500 * time.Millisecond) // longer than the deadline

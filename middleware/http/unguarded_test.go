@@ -9,21 +9,22 @@ import (
 
 	"github.com/seed-1795987d/onerun/backend/memory"
 	guardhttp "github.com/seed-1795987d/onerun/middleware/http"
+	"github.com/seed-1795987d/onerun/middleware/idempotency"
 )
 
 // A key, a scope or a part of a key that returns ErrUnguarded leaves the request out.
 func TestUnguarded_requestsArePassedOn(t *testing.T) {
 	t.Parallel()
-	out := func(*http.Request) (string, error) { return "", fmt.Errorf("internal: %w", guardhttp.ErrUnguarded) }
+	out := func(*http.Request) (string, error) { return "", fmt.Errorf("internal: %w", idempotency.ErrUnguarded) }
 	for name, c := range map[string]struct {
 		key  guardhttp.KeyFunc
 		opts []guardhttp.Option
 	}{
-		"by the key":      {out, []guardhttp.Option{guardhttp.WithGlobalKeys()}},
+		"by the key":      {out, []guardhttp.Option{idempotency.WithGlobalKeys()}},
 		"by the scope":    {guardhttp.IdempotencyKey, []guardhttp.Option{guardhttp.WithScope(out)}},
-		"by a part":       {guardhttp.Join(guardhttp.IdempotencyKey, out), []guardhttp.Option{guardhttp.WithGlobalKeys()}},
-		"in shadow mode":  {out, []guardhttp.Option{guardhttp.WithGlobalKeys(), guardhttp.WithShadow()}},
-		"although needed": {out, []guardhttp.Option{guardhttp.WithGlobalKeys(), guardhttp.WithMethods(http.MethodPost)}},
+		"by a part":       {guardhttp.Join(guardhttp.IdempotencyKey, out), []guardhttp.Option{idempotency.WithGlobalKeys()}},
+		"in shadow mode":  {out, []guardhttp.Option{idempotency.WithGlobalKeys(), idempotency.WithShadow()}},
+		"although needed": {out, []guardhttp.Option{idempotency.WithGlobalKeys(), guardhttp.WithMethods(http.MethodPost)}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -36,7 +37,7 @@ func TestUnguarded_requestsArePassedOn(t *testing.T) {
 			}
 			require.Equal(t, 2, runs)
 			for _, o := range seen.await(t, 2) {
-				require.Equal(t, guardhttp.ResultUntouched, o.Result)
+				require.Equal(t, idempotency.Untouched, o.Result)
 				require.NoError(t, o.Err)
 			}
 		})

@@ -12,6 +12,7 @@ import (
 
 	"github.com/seed-1795987d/onerun/backend/memory"
 	guardhttp "github.com/seed-1795987d/onerun/middleware/http"
+	"github.com/seed-1795987d/onerun/middleware/idempotency"
 )
 
 // An unwrapSelf is a writer whose Unwrap method returns itself, or another one that returns it.
@@ -70,8 +71,8 @@ func TestUnwrap_inACircle(t *testing.T) {
 		} {
 			t.Run(name+"/"+does, func(t *testing.T) {
 				t.Parallel()
-				idempotent, err := guardhttp.New(lifeGuard(t, memory.New()), guardhttp.IdempotencyKey, guardhttp.WithGlobalKeys(),
-					guardhttp.WithMaxHold(100*time.Millisecond))
+				idempotent, err := guardhttp.New(lifeGuard(t, memory.New()), guardhttp.IdempotencyKey, idempotency.WithGlobalKeys(),
+					idempotency.WithMaxHold(100*time.Millisecond))
 				require.NoError(t, err)
 				over := make(chan *httptest.ResponseRecorder, 1)
 				h := idempotent(handler)

@@ -17,11 +17,12 @@ import (
 	"github.com/seed-1795987d/onerun/backend/memory"
 	"github.com/seed-1795987d/onerun/guard"
 	guardhttp "github.com/seed-1795987d/onerun/middleware/http"
+	"github.com/seed-1795987d/onerun/middleware/idempotency"
 )
 
 // countWaits has waits count the requests that begin to wait.
 func countWaits(waits *atomic.Int64) guardhttp.Option {
-	return guardhttp.WithLease(guard.WithHook(guard.Hook{Wait: func(context.Context, guard.Event) { waits.Add(1) }}))
+	return idempotency.WithLease(guard.WithHook(guard.Hook{Wait: func(context.Context, guard.Event) { waits.Add(1) }}))
 }
 
 // awaitWaits returns when n requests have begun to wait.
@@ -39,7 +40,7 @@ func TestWaiting_allGetTheFirstAnswer(t *testing.T) {
 		var waits atomic.Int64
 		gate := newLifeGate(t)
 		h, runs := counted(http.StatusCreated, gate.pass)
-		s := lifeServe(t, lifeGuard(t, store), h, guardhttp.WithWait(time.Minute), countWaits(&waits))
+		s := lifeServe(t, lifeGuard(t, store), h, idempotency.WithWait(time.Minute), countWaits(&waits))
 		var answers []<-chan lifeAnswer
 		for range requests {
 			answers = append(answers, s.start(t.Context(), "k", "b"))
@@ -59,7 +60,7 @@ func TestWaiting_allGetTheFirstAnswer(t *testing.T) {
 		}
 		require.Equal(t, requests-1, marked)
 		require.EqualValues(t, 1, runs.Load())
-		s.log.awaitResult(t, guardhttp.ResultReplayed, requests-1)
+		s.log.awaitResult(t, idempotency.Replayed, requests-1)
 	})
 }
 
@@ -70,12 +71,12 @@ func TestWaiting_endsAfterItsTime(t *testing.T) {
 		const wait = 150 * time.Millisecond
 		gate := newLifeGate(t)
 		h, runs := counted(http.StatusCreated, gate.pass)
-		s := lifeServe(t, lifeGuard(t, store), h, guardhttp.WithWait(wait))
+		s := lifeServe(t, lifeGuard(t, store), h, idempotency.WithWait(wait))
 		first := s.start(t.Context(), "k", "b")
 		gate.await(t)
 		lifePrompt(t, wait+100*time.Millisecond, "the end of the wait", func() time.Time {
 			start := time.Now()
-			requireProblem(t, s.post(t, "k", "b"), http.StatusConflict, guardhttp.ResultInFlight)
+			requireProblem(t, s.post(t, "k", "b"), http.StatusConflict, idempotency.InFlight)
 			require.GreaterOrEqual(t, time.Since(start), wait)
 			return start
 		})
@@ -98,14 +99,14 @@ func TestWaiting_endsWhenTheClientLeaves(t *testing.T) {
 		}{
 			"small": {"b", nil}, "large": {strings.Repeat("b", 700<<10), nil}, "none": {"", nil},
 			"not fingerprinted": {"b", []guardhttp.Option{guardhttp.WithFingerprint(nil)}},
-			"exclusive":         {"b", []guardhttp.Option{guardhttp.WithMode(guardhttp.Exclusive)}},
+			"exclusive":         {"b", []guardhttp.Option{idempotency.WithMode(idempotency.Exclusive)}},
 		} {
 			t.Run(name, func(t *testing.T) {
 				var waits atomic.Int64
 				gate := newLifeGate(t)
 				h, runs := counted(http.StatusCreated, gate.pass)
 				key := strings.ReplaceAll(name, " ", "-")
-				s := lifeServe(t, g, h, append(c.opts, guardhttp.WithWait(time.Hour), countWaits(&waits))...)
+				s := lifeServe(t, g, h, append(c.opts, idempotency.WithWait(time.Hour), countWaits(&waits))...)
 				first := s.start(t.Context(), key, c.body)
 				owner := gate.await(t)
 				left := 0
@@ -118,7 +119,7 @@ func TestWaiting_endsWhenTheClientLeaves(t *testing.T) {
 					start := time.Now()
 					leave()
 					o := s.log.await(t, left)[left-1]
-					require.Equal(t, guardhttp.ResultCanceled, o.Result)
+					require.Equal(t, idempotency.Canceled, o.Result)
 					require.ErrorIs(t, o.Err, context.Canceled)
 					require.False(t, o.Aborted)
 					require.Error(t, lifeReceive(t, waiting, "the end of a request").err)
@@ -129,7 +130,7 @@ func TestWaiting_endsWhenTheClientLeaves(t *testing.T) {
 				gate.open()
 				requireRan(t, lifeReceive(t, first, "an answer"), http.StatusCreated, "run 1")
 				require.EqualValues(t, 1, runs.Load())
-				require.Equal(t, guardhttp.ResultRan, s.log.await(t, left+1)[left].Result)
+				require.Equal(t, idempotency.Ran, s.log.await(t, left+1)[left].Result)
 			})
 		}
 	})
@@ -155,7 +156,7 @@ func TestWaiting_theNextOneRunsAfterAFailure(t *testing.T) {
 					}
 					w.WriteHeader(http.StatusCreated)
 					fmt.Fprint(w, "run ", runs.Load())
-				}, guardhttp.WithWait(time.Minute), countWaits(&waits))
+				}, idempotency.WithWait(time.Minute), countWaits(&waits))
 				first := s.start(t.Context(), name, "b")
 				gate.await(t)
 				var answers []<-chan lifeAnswer
@@ -195,7 +196,7 @@ func TestWaiting_retentionCountsForTheNextOneToo(t *testing.T) {
 			return
 		}
 		fmt.Fprint(w, "run ", run)
-	}, guardhttp.WithWait(time.Minute), guardhttp.WithOnce(400*time.Millisecond), countWaits(&waits))
+	}, idempotency.WithWait(time.Minute), idempotency.WithOnce(400*time.Millisecond), countWaits(&waits))
 	first := s.start(t.Context(), "k", "b")
 	gate.await(t)
 	second := s.start(t.Context(), "k", "b")
@@ -216,7 +217,7 @@ func TestWaiting_thoseBeyondTheBoundsAreRefusedAtOnce(t *testing.T) {
 	var waits atomic.Int64
 	gate := newLifeGate(t)
 	h, _ := counted(http.StatusCreated, gate.pass)
-	s := lifeServe(t, lifeGuard(t, memory.New()), h, guardhttp.WithWait(time.Hour), guardhttp.WithMaxWaiters(3, 2), guardhttp.WithMaxScopeWaiters(3),
+	s := lifeServe(t, lifeGuard(t, memory.New()), h, idempotency.WithWait(time.Hour), idempotency.WithMaxWaiters(3, 2), idempotency.WithMaxScopeWaiters(3),
 		countWaits(&waits))
 	var answers []<-chan lifeAnswer
 	for _, key := range []string{"k1", "k2"} {
@@ -226,7 +227,7 @@ func TestWaiting_thoseBeyondTheBoundsAreRefusedAtOnce(t *testing.T) {
 	refused := func(key string) {
 		t.Helper()
 		start := time.Now()
-		require.Equal(t, 1, requireProblem(t, s.post(t, key, "b"), http.StatusConflict, guardhttp.ResultInFlight))
+		require.Equal(t, 1, requireProblem(t, s.post(t, key, "b"), http.StatusConflict, idempotency.InFlight))
 		require.Less(t, time.Since(start), lifeSoon, "at once")
 	}
 	for i := range 2 {
@@ -243,7 +244,7 @@ func TestWaiting_thoseBeyondTheBoundsAreRefusedAtOnce(t *testing.T) {
 
 	leave() // which makes room for another one, of k2 only
 	require.Error(t, lifeReceive(t, leaving, "the end of a request").err)
-	s.log.awaitResult(t, guardhttp.ResultCanceled, 1)
+	s.log.awaitResult(t, idempotency.Canceled, 1)
 	refused("k1")
 	answers = append(answers, s.start(t.Context(), "k2", "b"))
 	awaitWaits(t, &waits, 4)
@@ -266,10 +267,10 @@ func TestWaiting_aScopeLeavesPlacesToOthers(t *testing.T) {
 		wait       int
 	}{
 		"by default":      {nil, 4, 256, 256},
-		"small bounds":    {[]guardhttp.Option{guardhttp.WithMaxWaiters(8, 2)}, 4, 2, 2},
-		"one of each key": {[]guardhttp.Option{guardhttp.WithMaxWaiters(16, 1)}, 16, 1, 4},
-		"set":             {[]guardhttp.Option{guardhttp.WithMaxWaiters(8, 2), guardhttp.WithMaxScopeWaiters(7)}, 4, 2, 7},
-		"less than a key": {[]guardhttp.Option{guardhttp.WithMaxScopeWaiters(1)}, 2, 2, 1},
+		"small bounds":    {[]guardhttp.Option{idempotency.WithMaxWaiters(8, 2)}, 4, 2, 2},
+		"one of each key": {[]guardhttp.Option{idempotency.WithMaxWaiters(16, 1)}, 16, 1, 4},
+		"set":             {[]guardhttp.Option{idempotency.WithMaxWaiters(8, 2), idempotency.WithMaxScopeWaiters(7)}, 4, 2, 7},
+		"less than a key": {[]guardhttp.Option{idempotency.WithMaxScopeWaiters(1)}, 2, 2, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -278,7 +279,7 @@ func TestWaiting_aScopeLeavesPlacesToOthers(t *testing.T) {
 				require.NoError(t, err)
 				end := make(chan struct{})
 				h, seen := lifeIdempotent(t, g, func(http.ResponseWriter, *http.Request) { <-end },
-					append([]guardhttp.Option{guardhttp.WithWait(time.Minute)}, c.opts...)...)
+					append([]guardhttp.Option{idempotency.WithWait(time.Minute)}, c.opts...)...)
 				var requests sync.WaitGroup
 				send := func(tenant, key string, n int) {
 					for range n {
@@ -322,14 +323,14 @@ func TestWaiting_placesAreReleased(t *testing.T) {
 				panic(http.ErrAbortHandler)
 			}
 			w.WriteHeader(http.StatusInternalServerError) // so that the next one runs
-		}, guardhttp.WithWait(time.Minute), guardhttp.WithMaxWaiters(1, 1), countWaits(&waits))
+		}, idempotency.WithWait(time.Minute), idempotency.WithMaxWaiters(1, 1), countWaits(&waits))
 		before := s.start(t.Context(), "k", "b")
 		for run, gate := range gates {
 			gate.await(t)
 			// The request that runs had waited, and no longer counts as a waiter.
 			next := s.start(t.Context(), "k", "b")
 			awaitWaits(t, &waits, run+1)
-			requireProblem(t, s.post(t, "k", "b"), http.StatusConflict, guardhttp.ResultInFlight)
+			requireProblem(t, s.post(t, "k", "b"), http.StatusConflict, idempotency.InFlight)
 			gate.open()
 			a := lifeReceive(t, before, "an answer")
 			require.Equal(t, run == 1, a.err != nil)
@@ -345,7 +346,7 @@ func TestWaiting_endsAtTheRequestsDeadline(t *testing.T) {
 	onEachLifeStore(t, func(t *testing.T, store guard.Locker) {
 		gate := newLifeGate(t)
 		h, runs := counted(http.StatusCreated, gate.pass)
-		idempotent, seen := lifeIdempotent(t, lifeGuard(t, store), h, guardhttp.WithWait(time.Hour))
+		idempotent, seen := lifeIdempotent(t, lifeGuard(t, store), h, idempotency.WithWait(time.Hour))
 		s := lifeListen(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if r.Header.Get("X-Hurry") != "" {
 				ctx, cancel := context.WithTimeout(r.Context(), 100*time.Millisecond)
@@ -356,9 +357,9 @@ func TestWaiting_endsAtTheRequestsDeadline(t *testing.T) {
 		}))
 		first := s.start(t.Context(), "k", "b")
 		gate.await(t)
-		require.Equal(t, 1, requireProblem(t, s.post(t, "k", "b", "X-Hurry", "yes"), http.StatusServiceUnavailable, guardhttp.ResultCanceled))
+		require.Equal(t, 1, requireProblem(t, s.post(t, "k", "b", "X-Hurry", "yes"), http.StatusServiceUnavailable, idempotency.Canceled))
 		o := seen.await(t, 1)[0]
-		require.Equal(t, guardhttp.ResultCanceled, o.Result)
+		require.Equal(t, idempotency.Canceled, o.Result)
 		require.ErrorIs(t, o.Err, context.DeadlineExceeded)
 		gate.open()
 		requireRan(t, lifeReceive(t, first, "an answer"), http.StatusCreated, "run 1")
@@ -373,14 +374,14 @@ func TestWaiting_endsWhenTheGuardIsClosed(t *testing.T) {
 		gate := newLifeGate(t)
 		h, _ := counted(http.StatusCreated, gate.pass)
 		g := lifeGuard(t, store)
-		s := lifeServe(t, g, h, guardhttp.WithWait(time.Hour), countWaits(&waits))
+		s := lifeServe(t, g, h, idempotency.WithWait(time.Hour), countWaits(&waits))
 		first := s.start(t.Context(), "k", "b")
 		gate.await(t)
 		second := s.start(t.Context(), "k", "b")
 		awaitWaits(t, &waits, 1)
 		closed := make(chan error, 1)
 		go func() { closed <- g.Close(t.Context()) }()
-		require.Equal(t, 1, requireProblem(t, lifeReceive(t, second, "an answer"), http.StatusServiceUnavailable, guardhttp.ResultUnavailable))
+		require.Equal(t, 1, requireProblem(t, lifeReceive(t, second, "an answer"), http.StatusServiceUnavailable, idempotency.Unavailable))
 		require.Empty(t, closed, "the first one goes on")
 		gate.open()
 		requireRan(t, lifeReceive(t, first, "an answer"), http.StatusCreated, "run 1")

@@ -13,6 +13,7 @@ import (
 	"github.com/seed-1795987d/onerun/guard"
 	guardasynq "github.com/seed-1795987d/onerun/middleware/asynq"
 	guardhttp "github.com/seed-1795987d/onerun/middleware/http"
+	"github.com/seed-1795987d/onerun/middleware/idempotency"
 )
 
 // site is what a process has behind adapters.
@@ -29,7 +30,7 @@ const siteTTL = 200 * time.Millisecond
 
 func newSite(p *process) site {
 	idempotent, err := guardhttp.New(p.guard, guardhttp.FromHeader("Idempotency-Key"),
-		guardhttp.WithGlobalKeys(), guardhttp.WithWait(300*time.Millisecond), guardhttp.WithLease(guard.WithTTL(siteTTL)))
+		idempotency.WithGlobalKeys(), idempotency.WithWait(300*time.Millisecond), idempotency.WithLease(guard.WithTTL(siteTTL)))
 	if err != nil {
 		panic(err)
 	}
@@ -111,14 +112,14 @@ func (k *worker) post(key string) bool {
 	k.process.site.claims.ServeHTTP(w, r)
 	o := outcome()
 	k.world.trace.add("%s has posted %s: %d, %s, kept %v", k.name, key, w.Code, o.Result, o.Kept)
-	d.over(o.Kept == guardhttp.KeepAnswer, 24*time.Hour, o.Err)
+	d.over(o.Kept == idempotency.KeepAnswer, 24*time.Hour, o.Err)
 	switch o.Result {
-	case guardhttp.ResultReplayed:
+	case idempotency.Replayed:
 		if w.Code != http.StatusCreated {
 			k.world.violate("once", "%s was given the answer of %s again, with status %d", k.name, key, w.Code)
 		}
 		k.world.spans.checkDone(k.world.claimed(key, ""), w.Body.String(), k.name)
-	case guardhttp.ResultRan, guardhttp.ResultInFlight, guardhttp.ResultUnavailable:
+	case idempotency.Ran, idempotency.InFlight, idempotency.Unavailable:
 	default:
 		k.world.violate("I8", "%s has posted %s: %s, %v", k.name, key, o.Result, o.Err)
 	}

@@ -21,11 +21,12 @@ import (
 	guardscheduler "github.com/seed-1795987d/onerun/middleware/asynq/scheduler"
 	guardcron "github.com/seed-1795987d/onerun/middleware/cron"
 	guardhttp "github.com/seed-1795987d/onerun/middleware/http"
+	"github.com/seed-1795987d/onerun/middleware/idempotency"
 )
 
 // serveHTTP serves requests with an Idempotency-Key, and says where.
 func (w *worker) serveHTTP() (end func(context.Context) error, err error) {
-	once, err := guardhttp.New(w.guard, guardhttp.IdempotencyKey, guardhttp.WithGlobalKeys(), guardhttp.WithWait(ttl), guardhttp.WithOnce(time.Hour))
+	once, err := guardhttp.New(w.guard, guardhttp.IdempotencyKey, idempotency.WithGlobalKeys(), idempotency.WithWait(ttl), idempotency.WithOnce(time.Hour))
 	if err != nil {
 		return nil, err
 	}

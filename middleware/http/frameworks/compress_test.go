@@ -17,6 +17,7 @@ import (
 	"github.com/seed-1795987d/onerun/backend/memory"
 	"github.com/seed-1795987d/onerun/guard"
 	guardhttp "github.com/seed-1795987d/onerun/middleware/http"
+	"github.com/seed-1795987d/onerun/middleware/idempotency"
 )
 
 func newMiddleware(t *testing.T) middleware {
@@ -24,7 +25,7 @@ func newMiddleware(t *testing.T) middleware {
 	g, err := guard.New(memory.New(), guard.WithNamespace("test"))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, g.Close(context.Background())) })
-	idempotent, err := guardhttp.New(g, guardhttp.IdempotencyKey, guardhttp.WithGlobalKeys())
+	idempotent, err := guardhttp.New(g, guardhttp.IdempotencyKey, idempotency.WithGlobalKeys())
 	require.NoError(t, err)
 	return idempotent
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/gin-gonic/gin"
 
 	guardhttp "github.com/seed-1795987d/onerun/middleware/http"
+	"github.com/seed-1795987d/onerun/middleware/idempotency"
 )
 
 // Gin makes a gin middleware out of one of guardhttp. If a handler reports an error (Context.Error)
@@ -23,7 +24,7 @@ func Gin(idempotent func(http.Handler) http.Handler) gin.HandlerFunc {
 			c.Request, c.Writer = r, &ginWriter{ResponseWriter: writer, to: w}
 			c.Next()
 			if len(c.Errors) > 0 && !c.Writer.Written() {
-				guardhttp.SetKeep(r.Context(), guardhttp.KeepNothing)
+				guardhttp.SetKeep(r.Context(), idempotency.KeepNothing)
 			}
 		})).ServeHTTP(writer, request)
 		if !ran {
@@ -33,7 +34,7 @@ func Gin(idempotent func(http.Handler) http.Handler) gin.HandlerFunc {
 }
 
 // A ginWriter is a gin.ResponseWriter whose answer goes through guardhttp. gin's own writer keeps
-// the status and the size of what guardhttp has passed on. With guardhttp.WithAnswerAfterRecord,
+// the status and the size of what guardhttp has passed on. With idempotency.WithAnswerAfterRecord,
 // that comes late.
 type ginWriter struct {
 	gin.ResponseWriter

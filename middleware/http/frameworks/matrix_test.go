@@ -20,6 +20,7 @@ import (
 	"github.com/seed-1795987d/onerun/backend/memory"
 	"github.com/seed-1795987d/onerun/guard"
 	guardhttp "github.com/seed-1795987d/onerun/middleware/http"
+	"github.com/seed-1795987d/onerun/middleware/idempotency"
 )
 
 var update = flag.Bool("update", false, "write the table in the documentation anew")
@@ -44,7 +45,7 @@ func open(t *testing.T, st stand, opts ...guardhttp.Option) *booth {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, g.Close(context.Background())) })
 	b := &booth{shop: &shop{got: make(chan bool, 1), gone: make(chan bool, 1)}, stand: st, ended: make(chan guardhttp.Outcome, 10)}
-	idempotent, err := guardhttp.New(g, guardhttp.IdempotencyKey, append(opts, guardhttp.WithGlobalKeys(),
+	idempotent, err := guardhttp.New(g, guardhttp.IdempotencyKey, append(opts, idempotency.WithGlobalKeys(),
 		guardhttp.WithFingerprint(guardhttp.FingerprintMultipart),
 		guardhttp.WithObserver(guardhttp.Observer{End: func(_ context.Context, o guardhttp.Outcome) { b.ended <- o }}))...)
 	require.NoError(t, err)
@@ -268,7 +269,7 @@ func TestMatrix_afterTheRecord(t *testing.T) {
 				if st.buffers && c.buffered != "" {
 					want = c.buffered
 				}
-				require.Equal(t, want, c.try(t, open(t, st, guardhttp.WithAnswerAfterRecord()), c.path))
+				require.Equal(t, want, c.try(t, open(t, st, idempotency.WithAnswerAfterRecord()), c.path))
 			})
 		}
 	}

@@ -16,6 +16,7 @@ import (
 
 	guardhttp "github.com/seed-1795987d/onerun/middleware/http"
 	"github.com/seed-1795987d/onerun/middleware/http/frameworks"
+	"github.com/seed-1795987d/onerun/middleware/idempotency"
 )
 
 // recovers answers in place of a handler that has panicked.
@@ -173,7 +174,7 @@ func echoWith(order func(m middleware) []echo.MiddlewareFunc) func(*shop, string
 func TestRecover_aFailureIsNoSuccess(t *testing.T) {
 	for _, row := range recoveries {
 		for _, how := range []string{"panic", "abort", "error"} {
-			for mode, opts := range map[string][]guardhttp.Option{"at once": nil, "after the record": {guardhttp.WithAnswerAfterRecord()}} {
+			for mode, opts := range map[string][]guardhttp.Option{"at once": nil, "after the record": {idempotency.WithAnswerAfterRecord()}} {
 				t.Run(fmt.Sprint(row.name, "/", how, "/", mode), func(t *testing.T) {
 					b := open(t, stand{mount: func(_ *testing.T, s *shop, idempotent middleware) http.Handler {
 						return row.mount(s, how, idempotent)
@@ -209,7 +210,7 @@ func TestRecover_aPanicInAnAnswerThatIsHeldBack(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			b := open(t, stand{mount: func(_ *testing.T, s *shop, idempotent middleware) http.Handler {
 				return row.mount(s, "late", idempotent)
-			}}, guardhttp.WithAnswerAfterRecord())
+			}}, idempotency.WithAnswerAfterRecord())
 			first := b.post(t, "/")
 			if first.err == nil {
 				require.GreaterOrEqual(t, first.status, 500, "%+v", first)

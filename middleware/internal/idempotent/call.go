@@ -8,14 +8,15 @@ import (
 	"time"
 
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/middleware/idempotency"
 )
 
 // A Transport is how a Call runs its handler.
 type Transport interface {
 	// Handle runs the handler in ctx and returns what its run leaves.
 	Handle(ctx context.Context) Left
-	// Read reads an answer that Left.Answer has encoded, before it is replayed. Its error is one
-	// of Settings.Unreadable.
+	// Read reads an answer that Left.Answer has encoded, before it is replayed. Its error is an
+	// *idempotency.RecordError.
 	Read(answer []byte) error
 }
 
@@ -29,7 +30,7 @@ type Answer interface {
 
 // Left is what the run of a handler leaves.
 type Left struct {
-	Keep   Keep
+	Keep   idempotency.Keep
 	Answer Answer // if Keep is KeepAnswer
 	Failed bool   // nothing is kept, and the handler failed, which the Guard reports
 	Err    error  // what there is to say about a run that is otherwise in order
@@ -63,11 +64,11 @@ type Call struct {
 // is the context of the call.
 func (c *Call) Lead(ctx context.Context) {
 	defer c.unqueue()
-	c.Result = Unavailable // if the store panics
-	if c.Core.Open {
+	c.Result = idempotency.Unavailable // if the store panics
+	if c.Core.FailOpen {
 		c.claims = c.Core.guard.Adapter().Defer()
 		defer func() {
-			if c.Result != Degraded {
+			if c.Result != idempotency.Degraded {
 				c.GiveBack()
 			}
 		}()
@@ -90,7 +91,7 @@ func (c *Call) Lead(ctx context.Context) {
 
 // ask makes the first attempt. With WithFailOpen, it does not wait long for the store.
 func (c *Call) ask(ctx context.Context) error {
-	if !c.Core.Open {
+	if !c.Core.FailOpen {
 		return c.attempt(ctx, c.Core.first)
 	}
 	if !c.Core.breaker.allows() {
@@ -141,7 +142,7 @@ func (c *Call) attempt(ctx context.Context, opts []guard.Option) error {
 	}
 	start := time.Now()
 	err := c.Core.guard.Do(t, c.Key, func(run context.Context) error {
-		if !t.cut(!c.Core.Cancel) {
+		if !t.cut(!c.Core.ClientCancel) {
 			return c.Core.left
 		}
 		c.Core.breaker.answered()
@@ -178,16 +179,16 @@ func (c *Call) handle(leased context.Context) error {
 		}
 	}()
 	lease, _ := guard.FromContext(leased)
-	c.ran, c.Result, c.Fence = true, Ran, lease.Fence()
+	c.ran, c.Result, c.Fence = true, idempotency.Ran, lease.Fence()
 	c.Run.Outer = FromContext(leased, c.Core.Adapter)
 	ctx := &runContext{Context: leased, run: &c.Run, adapter: c.Core.Adapter, deadline: time.Now().Add(c.Core.MaxHold)}
 	defer ctx.close()
 	c.origin = c.Core.origin(ctx)
 	c.left = c.Transport.Handle(ctx)
 	switch {
-	case c.left.Keep == KeepNothing && c.left.Failed:
+	case c.left.Keep == idempotency.KeepNothing && c.left.Failed:
 		return c.Core.failed
-	case c.left.Keep == KeepNothing:
+	case c.left.Keep == idempotency.KeepNothing:
 		lease.DiscardMarker()
 		return nil
 	}
@@ -198,7 +199,7 @@ func (c *Call) handle(leased context.Context) error {
 // record returns what to store for the run.
 func (c *Call) record() []byte {
 	r := Record{Fingerprint: c.Fingerprint, Origin: c.origin}
-	if c.left.Keep == KeepAnswer {
+	if c.left.Keep == idempotency.KeepAnswer {
 		r.Answer = c.left.Answer
 	}
 	return c.Core.sealer.seal(r.Encode(c.Core.Adapter), c.Key)
@@ -216,7 +217,7 @@ func (c *Call) ended(err error) {
 
 // Unrecorded reports whether something was to be kept of the run, and the store may not have it.
 func (c *Call) Unrecorded() bool {
-	return c.ran && c.left.Keep != KeepNothing && c.Kept == KeepNothing
+	return c.ran && c.left.Keep != idempotency.KeepNothing && c.Kept == idempotency.KeepNothing
 }
 
 // Bare returns the context for a handler that runs without a lease.

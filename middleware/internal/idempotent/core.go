@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/middleware/idempotency"
 )
 
 // A Core is what a middleware keeps for all of its calls. It is safe for concurrent use.
@@ -20,6 +21,7 @@ type Core struct {
 	waiting []guard.Option // for the second attempt, which waits
 	queue   waiters
 	breaker breaker
+	sealer  *sealer
 	quota   *quota // nil if records are not bounded
 	failed  error  // tells the Guard that the handler failed, and that nothing is kept
 	left    error  // the client had left when the lease was granted
@@ -37,9 +39,12 @@ func New(g *guard.Guard, s *Settings) (*Core, error) {
 		failed: errors.New(s.Adapter.Package() + ": the handler failed, and nothing is kept"),
 		left:   errors.New(s.Adapter.Package() + ": the request ended before its handler began"),
 	}
+	var err error
+	c.sealer, err = newSealer(s.Encryption)
+	s.Err = errors.Join(s.Err, err)
 	c.once = append(slices.Clone(s.Lease), guard.WithWait(0))
 	c.waiting = append(slices.Clone(s.Lease), guard.WithWait(s.Wait))
-	if s.Mode != Exclusive {
+	if s.Mode != idempotency.Exclusive {
 		c.once = append(c.once, guard.WithOnce(s.Retention))
 		c.waiting = append(c.waiting, guard.WithOnce(s.Retention))
 	}
@@ -55,7 +60,7 @@ func New(g *guard.Guard, s *Settings) (*Core, error) {
 			}
 		}
 		check := c.once
-		if s.Mode != Exclusive { // a limit was refused by its own name
+		if s.Mode != idempotency.Exclusive { // a limit was refused by its own name
 			check = append(slices.Clip(check), guard.WithLimit(0))
 		}
 		s.Err = errors.Join(s.Err, g.Adapter().Check(s.unused(), s.Lease...), g.Check(s.Adapter.String(), check...))

@@ -1,28 +1,10 @@
 package idempotent
 
-import "context"
+import (
+	"context"
 
-// A Keep is what is kept of a run.
-type Keep uint8
-
-// What can be kept.
-const (
-	KeepNothing Keep = iota
-	KeepAnswer
-	KeepTombstone
+	"github.com/seed-1795987d/onerun/middleware/idempotency"
 )
-
-// String returns "nothing", "answer" or "tombstone".
-func (k Keep) String() string {
-	switch k {
-	case KeepAnswer:
-		return "answer"
-	case KeepTombstone:
-		return "tombstone"
-	default:
-		return "nothing"
-	}
-}
 
 // An Ending is how a handler has ended.
 type Ending struct {
@@ -34,34 +16,34 @@ type Ending struct {
 
 // Keep returns what to keep of a run. final reports whether the answer is final by the policy. It
 // is not called if the handler has chosen what to keep. ctx is the context of the call.
-func (c *Call) Keep(ctx context.Context, e Ending, final func() bool) Keep {
+func (c *Call) Keep(ctx context.Context, e Ending, final func() bool) idempotency.Keep {
 	s := c.Core.Settings
 	switch {
-	case s.Mode == Exclusive:
-		return KeepNothing
-	case (s.Cancel || s.Shadow) && (e.Gone || ctx.Err() != nil):
-		return KeepNothing
+	case s.Mode == idempotency.Exclusive:
+		return idempotency.KeepNothing
+	case (s.ClientCancel || s.Shadow) && (e.Gone || ctx.Err() != nil):
+		return idempotency.KeepNothing
 	case s.Shadow && e.Undecided:
-		return KeepNothing // shadow mode must not prevent the other answer
+		return idempotency.KeepNothing // shadow mode must not prevent the other answer
 	case e.Unsure:
-		return KeepTombstone // whatever the policy says
+		return idempotency.KeepTombstone // whatever the policy says
 	}
 	keep, chosen := c.Run.chosen()
 	if !chosen {
-		keep = KeepAnswer
+		keep = idempotency.KeepAnswer
 		if !final() {
-			return KeepNothing
+			return idempotency.KeepNothing
 		}
 	}
 	switch {
-	case keep != KeepAnswer:
+	case keep != idempotency.KeepAnswer:
 		return keep
-	case s.Mode == Reject:
-		return KeepTombstone
+	case s.Mode == idempotency.Reject:
+		return idempotency.KeepTombstone
 	case !e.Replayable && s.Rerun:
-		return KeepNothing
+		return idempotency.KeepNothing
 	case !e.Replayable:
-		return KeepTombstone
+		return idempotency.KeepTombstone
 	}
-	return KeepAnswer
+	return idempotency.KeepAnswer
 }

@@ -5,41 +5,21 @@ import (
 	"time"
 
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/middleware/idempotency"
 )
 
-// A Result is the final result of a call.
-type Result string
-
-// The results. The adapters document them.
+// Codes of refusals that are no final results.
 const (
-	Untouched     Result = "untouched"
-	Ran           Result = "ran"
-	Replayed      Result = "replayed"
-	InFlight      Result = "in_flight"
-	Done          Result = "done"
-	NotReplayable Result = "not_replayable"
-	Mismatch      Result = "mismatch"
-	KeyMissing    Result = "key_missing"
-	KeyInvalid    Result = "key_invalid"
-	BodyInvalid   Result = "body_invalid"
-	BodyTooLarge  Result = "body_too_large"
-	Refused       Result = "refused"
-	Unavailable   Result = "unavailable"
-	Degraded      Result = "degraded"
-	Canceled      Result = "canceled"
-	TooManyKeys   Result = "too_many_keys"
-
-	// GivenUp is no final result, but the code of a refusal: the handler's context has ended, and
-	// the handler has not answered.
-	GivenUp Result = "given_up"
-	// NotRecorded is none either: the handler has run, and its answer may not be in the store.
-	NotRecorded Result = "unrecorded"
+	// GivenUp means that the handler's context has ended, and the handler has not answered.
+	GivenUp idempotency.Result = "given_up"
+	// NotRecorded means that the handler has run, and its answer may not be in the store.
+	NotRecorded idempotency.Result = "unrecorded"
 )
 
 // An Outcome is the part of an adapter's Outcome that does not depend on the transport.
 type Outcome struct {
-	Result  Result
-	Kept    Keep
+	Result  idempotency.Result
+	Kept    idempotency.Keep
 	Origin  string
 	Fence   uint64
 	Aborted bool

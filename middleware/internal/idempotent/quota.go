@@ -20,8 +20,6 @@ const (
 	// shortestPeriod keeps the number of a period short, so that countBits are left for the count.
 	shortestPeriod = time.Minute
 	countBits      = 27
-	// maxScopeRecords is the largest bound of a quota.
-	maxScopeRecords = 100_000_000
 	// blockShare is the part of the bound that a process reserves at a time: 1/100.
 	blockShare = 100
 	// maxShares bounds the memory of a process. Places that it forgets stay counted.

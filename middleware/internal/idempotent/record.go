@@ -5,6 +5,8 @@ import (
 	"encoding/binary"
 	"fmt"
 	"hash/crc32"
+
+	"github.com/seed-1795987d/onerun/middleware/idempotency"
 )
 
 // The binary form of a record, in which uvarint is that of encoding/binary and text is a length as
@@ -71,17 +73,18 @@ type Found struct {
 }
 
 // Decode reads the binary form of a record, parts of which the result goes on to use. What it
-// allocates is bounded by the length of b and the bounds above. An error is one of unreadable.
-func Decode(b []byte, a Adapter, unreadable func(reason string, err error) error) (*Found, error) {
+// allocates is bounded by the length of b and the bounds above. An error is an
+// *idempotency.RecordError.
+func Decode(b []byte, a Adapter) (*Found, error) {
 	if len(b) < len(magic)+1+checksumBytes || string(b[:len(magic)]) != magic {
-		return nil, unreadable("it is none of ours", nil)
+		return nil, Unreadable("it is none of ours", nil)
 	}
 	if v := b[len(magic)]; v != versionPlain {
-		return nil, unreadable(fmt.Sprintf("it has version %d, which is unknown here", v), nil)
+		return nil, Unreadable(fmt.Sprintf("it has version %d, which is unknown here", v), nil)
 	}
 	end := len(b) - checksumBytes
 	if crc32.Checksum(b[:end], castagnoli) != binary.BigEndian.Uint32(b[end:]) {
-		return nil, unreadable("its checksum is wrong", nil)
+		return nil, Unreadable("its checksum is wrong", nil)
 	}
 	s := Scanner{rest: b[len(magic)+1 : end]}
 	f := s.record(a)
@@ -89,9 +92,14 @@ func Decode(b []byte, a Adapter, unreadable func(reason string, err error) error
 		s.End()
 	}
 	if s.err != nil {
-		return nil, unreadable(Corrupt, s.err)
+		return nil, Unreadable(Corrupt, s.err)
 	}
 	return f, nil
+}
+
+// Unreadable returns the error for a record that cannot be read. err may be nil.
+func Unreadable(reason string, err error) error {
+	return &idempotency.RecordError{Reason: reason, Err: err}
 }
 
 // Corrupt is the reason for which a record cannot be read whose parts are wrong.

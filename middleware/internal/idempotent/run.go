@@ -3,6 +3,8 @@ package idempotent
 import (
 	"context"
 	"sync/atomic"
+
+	"github.com/seed-1795987d/onerun/middleware/idempotency"
 )
 
 // runKey is the key of a Run in a context. Each adapter has its own, because a gRPC handler may
@@ -23,7 +25,7 @@ func FromContext(ctx context.Context, a Adapter) *Run {
 }
 
 // Choose sets what to keep of the run, and of those around it: they have the same answer.
-func (r *Run) Choose(keep Keep) {
+func (r *Run) Choose(keep idempotency.Keep) {
 	for ; r != nil; r = r.Outer {
 		r.keep.Store(int32(keep) + 1)
 	}
@@ -32,11 +34,11 @@ func (r *Run) Choose(keep Keep) {
 // Streams reports whether the handler has chosen to leave a tombstone.
 func (r *Run) Streams() bool {
 	keep, ok := r.chosen()
-	return ok && keep == KeepTombstone
+	return ok && keep == idempotency.KeepTombstone
 }
 
 // chosen returns what the handler has chosen, if it has.
-func (r *Run) chosen() (Keep, bool) {
+func (r *Run) chosen() (idempotency.Keep, bool) {
 	k := r.keep.Load()
-	return Keep(k - 1), k > 0
+	return idempotency.Keep(k - 1), k > 0
 }

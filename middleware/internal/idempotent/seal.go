@@ -7,16 +7,10 @@ import (
 	"fmt"
 
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/middleware/idempotency"
 )
 
-// An EncryptionKey is a key of WithEncryption: an ID of 1 to 64 bytes, which the records have, and
-// an AES key.
-type EncryptionKey struct {
-	ID     string
-	Secret []byte
-}
-
-// maxKeyID is the longest ID of an EncryptionKey in bytes.
+// maxKeyID is the longest ID of an idempotency.EncryptionKey in bytes.
 const maxKeyID = 64
 
 // A sealer encrypts records with AES-GCM:
@@ -32,8 +26,12 @@ type sealer struct {
 	keys  map[string]cipher.AEAD
 }
 
-// newSealer returns a sealer that encrypts with the first key and decrypts with all.
-func newSealer(keys []EncryptionKey) (*sealer, error) {
+// newSealer returns a sealer that encrypts with the first key and decrypts with all. It is nil if
+// there are no keys.
+func newSealer(keys []idempotency.EncryptionKey) (*sealer, error) {
+	if len(keys) == 0 {
+		return nil, nil //nolint:nilnil // a nil sealer leaves records as they are
+	}
 	s := &sealer{keys: map[string]cipher.AEAD{}}
 	for i, k := range keys {
 		refuse := func(reason string) error {
@@ -53,9 +51,6 @@ func newSealer(keys []EncryptionKey) (*sealer, error) {
 			return nil, refuse(err.Error())
 		}
 	}
-	if len(keys) == 0 {
-		return nil, &guard.SettingError{Setting: "WithEncryption", Reason: "needs a key"}
-	}
 	s.first = keys[0].ID
 	return s, nil
 }
@@ -72,26 +67,27 @@ func (s *sealer) seal(plain []byte, stored string) []byte {
 	return aead.Seal(b, nil, plain, bindTo(head, stored))
 }
 
-// open returns the record out of what was stored. An error is one of unreadable.
-func (s *sealer) open(sealed []byte, stored string, unreadable func(reason string, err error) error) ([]byte, error) {
+// open returns the record out of what was stored. An error is an
+// *idempotency.RecordError.
+func (s *sealer) open(sealed []byte, stored string) ([]byte, error) {
 	isSealed := len(sealed) > len(magic) && string(sealed[:len(magic)]) == magic && sealed[len(magic)] == versionSealed
 	switch {
 	case s == nil && isSealed:
-		return nil, unreadable("it is encrypted, and there is no key", nil)
+		return nil, Unreadable("it is encrypted, and there is no key", nil)
 	case s == nil:
 		return sealed, nil
 	case !isSealed:
-		return nil, unreadable("it is not encrypted, as it must be", nil)
+		return nil, Unreadable("it is not encrypted, as it must be", nil)
 	}
 	scan := Scanner{rest: sealed[len(magic)+1:]}
 	aead := s.keys[string(scan.Text(maxKeyID))]
 	if scan.err != nil || aead == nil {
-		return nil, unreadable("it is encrypted with a key that is unknown here", scan.err)
+		return nil, Unreadable("it is encrypted with a key that is unknown here", scan.err)
 	}
 	head := sealed[:len(sealed)-len(scan.rest)]
 	plain, err := aead.Open(nil, nil, scan.rest, bindTo(head, stored))
 	if err != nil {
-		return nil, unreadable("it was changed, or moved from another key", errSeal)
+		return nil, Unreadable("it was changed, or moved from another key", errSeal)
 	}
 	return plain, nil
 }

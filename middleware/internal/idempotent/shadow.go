@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/middleware/idempotency"
 )
 
 // shadowPatience is how long a call in shadow mode waits for the store.
@@ -20,7 +21,7 @@ func (c *Call) Shadow(ctx context.Context) (ran bool) {
 	if c.Result != "" {
 		return false
 	}
-	c.Result = Unavailable // if the store panics
+	c.Result = idempotency.Unavailable // if the store panics
 	c.claims = c.Core.guard.Adapter().Defer()
 	bare := false
 	defer func() {
@@ -34,7 +35,7 @@ func (c *Call) Shadow(ctx context.Context) (ran bool) {
 		bare = true
 		return false
 	}
-	c.ran, c.Result, c.Fence = true, Ran, lease.Fence()
+	c.ran, c.Result, c.Fence = true, idempotency.Ran, lease.Fence()
 	returned := false
 	defer func() {
 		if !returned {
@@ -45,7 +46,7 @@ func (c *Call) Shadow(ctx context.Context) (ran bool) {
 	c.origin = c.Core.origin(run)
 	c.left = c.Transport.Handle(run)
 	returned = true
-	if c.left.Keep == KeepNothing {
+	if c.left.Keep == idempotency.KeepNothing {
 		c.Core.quota.giveBack(place, c.Scope)
 		c.Err = c.end(ctx, lease.Release)
 		return true

@@ -4,6 +4,7 @@ import (
 	"crypto/hmac"
 	"encoding/base64"
 
+	"github.com/seed-1795987d/onerun/middleware/idempotency"
 	"github.com/seed-1795987d/onerun/middleware/internal/keys"
 )
 
@@ -12,7 +13,7 @@ import (
 // says what is called.
 func (s *Settings) Stored(scope, key string, place ...string) string {
 	kind := "once"
-	if s.Mode == Exclusive {
+	if s.Mode == idempotency.Exclusive {
 		kind = "exclusive" // has no records, and must not meet any
 	}
 	parts := make([]string, 0, 8) // on the stack

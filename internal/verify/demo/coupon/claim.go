@@ -8,6 +8,7 @@ import (
 
 	"github.com/seed-1795987d/onerun/guard"
 	guardhttp "github.com/seed-1795987d/onerun/middleware/http"
+	"github.com/seed-1795987d/onerun/middleware/idempotency"
 )
 
 const (
@@ -42,9 +43,9 @@ func (s *server) handler() (http.Handler, error) {
 			// whose key it is: in a real shop, the user who has logged in
 			guardhttp.WithScope(guardhttp.FromPathValue("user")),
 			// for how long the answer is given again
-			guardhttp.WithOnce(time.Hour),
+			idempotency.WithOnce(time.Hour),
 			// what spans and metrics call it: they never have a key
-			guardhttp.WithLease(guard.WithName(nameClaim)),
+			idempotency.WithLease(guard.WithName(nameClaim)),
 		)
 		if err != nil {
 			return nil, err

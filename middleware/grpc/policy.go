@@ -3,21 +3,6 @@ package guardgrpc
 import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-
-	"github.com/seed-1795987d/onerun/middleware/internal/idempotent"
-)
-
-// A Mode says what happens to a call whose key has been seen before.
-type Mode uint8
-
-const (
-	// Replay gives the first reply again. It is the default.
-	Replay Mode = iota
-	// Reject refuses the call with ALREADY_EXISTS. No reply is kept, only that there was one.
-	Reject
-	// Exclusive runs the handler again. Nothing is remembered: calls of one key only do not run at
-	// the same time.
-	Exclusive
 )
 
 // KeepFinal is the default of WithPolicy. It keeps the codes that a repeat of the same call would
@@ -48,18 +33,3 @@ func serverFailed(code codes.Code) bool {
 		return false
 	}
 }
-
-// A Keep is what is kept of a run.
-type Keep uint8
-
-const (
-	// KeepNothing leaves the key free: a retry runs the handler.
-	KeepNothing Keep = iota
-	// KeepAnswer leaves the reply, or the error: a retry gets it again.
-	KeepAnswer
-	// KeepTombstone leaves only that the handler ran: a retry gets ALREADY_EXISTS.
-	KeepTombstone
-)
-
-// String returns "nothing", "answer" or "tombstone".
-func (k Keep) String() string { return idempotent.Keep(k).String() }
