@@ -12,25 +12,14 @@
 --   of a key that claims share              the error SHARED: shared_acquire.lua has to answer it
 --
 -- Labels and holders are cut, so that foreign values are not carried around.
-local ttl, label = shared(1), shared(2)
--- Claims that ask for nothing special take free keys under one fence, the clock, if their counters
--- are behind it.
-local fence = digits(clock)
-local ends = from_now(ttl)
-local before_owner = 'H' .. digits(ends) .. ' ' .. fence .. ' '
 
 local function serve(i)
   local id, special, owner = ARGV[3 * i - 2], ARGV[3 * i - 1], ARGV[3 * i]
   local counter = KEYS[2 * i]
   lock = KEYS[2 * i - 1]
-  if special == '' and is_behind(redis.pcall('GET', counter), fence) and redis.call('EXISTS', lock) == 0 then
-    local hold = before_owner .. #owner .. ' ' .. owner .. label
-    local set = redis.pcall('HSET', lock, 'onerun:' .. id, hold)
-    if type(set) == 'number' then
-      redis.call('PEXPIRE', lock, ttl)
-      redis.call('SET', counter, fence)
-      return clock
-    end
+  if special == '' and redis.call('EXISTS', lock) == 0
+    and take_free(counter, 'onerun:' .. id, free_hold(owner)) then
+    return clock
   end
 
   read_special(special)
@@ -58,23 +47,16 @@ local function serve(i)
   end
 
   if holder then -- one more hold of the owner's
-    local last, unsound = last_fence(counter)
-    if not last then
+    local fence, unsound = reentry_fence(counter, holder.fence)
+    if not fence then
       return unsound
     end
-    local fence = math.max(tonumber(given), holder.fence)
     write({id = id, letter = 'H', ends = ends, fence = fence, owner = owner, text = label})
     last_until(math.max(others.last, ends))
     raise(others.held, fence)
-    -- It reserves nothing, but a quorum's claim brings fences that are in use.
-    remember(counter, last, given == '0' and fence or fence + reserve)
     return granted(-fence, 0)
   end
 
-  refusal = restarted()
-  if refusal then
-    return refusal
-  end
   local new, reserved = new_fence(counter)
   if not new then
     return reserved -- the error

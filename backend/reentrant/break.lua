@@ -1,5 +1,5 @@
--- Takes a key from a claim for an operator, or forgets that it is done. It follows rlock.lua or
--- readwrite.lua, and publish.lua. KEYS: the lock, its channel; with WithReadWrite, the timeout keys
+-- Takes a key from a claim for an operator, or forgets that it is done. It follows next.lua,
+-- rlock.lua or readwrite.lua, and publish.lua. KEYS: the lock, its channel; with WithReadWrite, the timeout keys
 -- of the claim and of the ID that replaces it. ARGV: the ID of the claim, or a field of Redisson's;
 -- how to publish, as in release.lua; what to do (keep: the claim of another ID keeps the key for
 -- the time that is left; now: the key is free of the claim at once; forget: the done marker is
@@ -7,12 +7,6 @@
 -- nothing to do.
 local how, what = shared(1), shared(2)
 local by, label = string.match(shared(3), '^(%S*)\n(.*)$')
-
--- is_free reports whether waiters may be granted: nobody has the key alone, and it is not done.
-local function is_free()
-  local _, all = survey('')
-  return not (all.H or all.K or all.D or all.foreign)
-end
 
 -- release removes fields, and what they leave the key for.
 local function release(...)

@@ -22,7 +22,7 @@ local function write(hold)
     label = hold.label or ''
     lengths = lengths .. ',' .. #label
   elseif hold.seat then
-    lengths = lengths .. ',' .. digits(hold.among) .. ',' .. hold.seat
+    lengths = lengths .. ',' .. digits(hold.max_holders) .. ',' .. hold.seat
   end
   local head = hold.letter .. digits(hold.ends) .. ' ' .. digits(hold.fence) .. ' ' .. lengths .. ' '
   redis.call('HSET', lock, 'onerun:' .. hold.id, head .. hold.owner .. label .. hold.text)
@@ -40,7 +40,7 @@ local function parse(field, value)
   local owner_end = tonumber(length)
   local label_end = owner_end
   if seat ~= '' then
-    hold.among, hold.seat = tonumber(second), tonumber(seat)
+    hold.max_holders, hold.seat = tonumber(second), tonumber(seat)
   elseif second ~= '' then
     label_end = owner_end + tonumber(second)
     hold.label = string.sub(rest, owner_end + 1, label_end)

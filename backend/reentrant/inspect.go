@@ -24,9 +24,9 @@ var (
 )
 
 func newInspection(common string, timeouts int) *redisstore.Inspection {
-	show := redisstore.Operation{Source: showSource, Keys: 2, FurtherKeys: 3, Shared: 1, Publishes: true}
+	show := redisstore.Operation{Source: sharedSource + wantedSource + showSource, Keys: 2, FurtherKeys: 3, Shared: 1, Publishes: true}
 	breaks := redisstore.Operation{
-		Source: common + breakSource, Keys: 2, FurtherKeys: timeouts, Args: 1, Shared: 3, Publishes: true,
+		Source: common + nextSource + breakSource, Keys: 2, FurtherKeys: timeouts, Args: 1, Shared: 3, Publishes: true,
 	}
 	return redisstore.NewInspection(constants+redisstore.TimesSource+holdsSource, show, breaks)
 }

@@ -44,22 +44,20 @@ var (
 	readWriteSource string
 	//go:embed readwrite_acquire.lua
 	readWriteAcquireSource string
-	//go:embed readwrite_release.lua
-	readWriteReleaseSource string
 
 	readWriteScripts = redisstore.NewScripts(redisstore.Sources{
 		Common: redisstore.TimesSource + holdsSource + readWriteSource + constants + sharedSource,
 		Acquire: redisstore.Operation{
 			Source: acquireSharedSource + "timeout = KEYS[5]\n" + readWriteAcquireSource,
 			Keys:   2, FurtherKeys: 3, Args: 3, Shared: 3, FurtherArgs: 2, Fences: true,
-			Publishes: true, Admits: "among > 1",
+			Publishes: true, Admits: "max_holders > 1",
 		},
 		Renew: redisstore.Operation{
 			Source: "timeout = KEYS[3]\n" + renewSource,
 			Keys:   2, FurtherKeys: 1, Args: 2, Shared: 2, Fences: true,
 		},
 		Release: redisstore.Operation{
-			Source: "local FREE = '1'\ntimeout = KEYS[4]\n" + releaseSharedSource + readWriteReleaseSource,
+			Source: "local FREE = '1'\ntimeout = KEYS[4]\n" + releaseSharedSource,
 			Keys:   2, FurtherKeys: 2, Args: 1, Shared: 3, Record: true, Publishes: true, Free: nextSource,
 		},
 	})

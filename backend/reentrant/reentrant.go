@@ -145,7 +145,7 @@ var (
 
 	aloneScripts = redisstore.NewScripts(redisstore.Sources{
 		Common:  redisstore.TimesSource + holdsSource + surveySource,
-		Acquire: redisstore.Operation{Source: answersSource + acquireSource, Keys: 2, Args: 3, Shared: 2, Fences: true},
+		Acquire: redisstore.Operation{Source: claimSource + acquireSource, Keys: 2, Args: 3, Shared: 2, Fences: true},
 		Renew: redisstore.Operation{
 			Source: rlockSource + constants + sharedSource + renewSource, Keys: 2, Args: 2, Shared: 2, Fences: true,
 		},

@@ -6,16 +6,24 @@
 -- letter and for how many ms: 'K1000' for a minimum hold, 'D1000' for a done marker.
 local leave, label, how, record = shared(1), shared(2), shared(3), shared(4)
 
+-- release_only releases the key if it has this hold and no other, as nearly always. The hold has not
+-- ended, or the key would have.
+local function release_only(i)
+  local held = redis.call('HGETALL', lock)
+  local last = #held
+  if (last == 2 or last == 4 and held[1] == 'mode') and held[last - 1] == 'onerun:' .. ARGV[i]
+    and string.sub(held[last], 1, 1) == 'H' then
+    redis.call('DEL', lock)
+    publish_to(how, KEYS[2 * i], FREE)
+    return true
+  end
+  return false
+end
+
 local function serve(i)
   lock = KEYS[2 * i - 1]
-  if leave == '' then
-    -- The quick way if the key has this hold and no other. It has not ended, or the key would have.
-    local held = redis.call('HGETALL', lock)
-    if #held == 2 and held[1] == 'onerun:' .. ARGV[i] and string.sub(held[2], 1, 1) == 'H' then
-      redis.call('DEL', lock)
-      publish_to(how, KEYS[2 * i], FREE)
-      return 1
-    end
+  if leave == '' and release_only(i) then
+    return 1
   end
   local own, others = survey(ARGV[i])
   if not own then

@@ -1,26 +1,38 @@
--- Renews holds. It follows shared.lua, and rlock.lua or readwrite.lua.
+-- Renews holds. It follows shared.lua, and rlock.lua or readwrite.lua. It reads the other holds of a
+-- key, which may be many, only if it has to.
 --   KEYS  of each claim: lock, fence counter; in an RReadWriteLock its timeout key
 --   ARGV  of each claim: ID, fence in use; of all: TTL in ms, how many fences to reserve above a
 --         fence that is new
 -- Each claim gets 1, or 0 if it does not hold the lock.
 local ttl, reserve = shared(1), shared(2)
 
+-- lasts returns when the key is to end, if that is not before a hold does.
+local function lasts(hold)
+  local ms = redis.call('PTTL', lock)
+  if ms < 0 then -- PERSIST has made it last for ever
+    local _, others = survey(hold.id)
+    return math.max(others.last, hold.ends)
+  end
+  return math.max(from_now(ms), hold.ends)
+end
+
 local function serve(i)
   lock = KEYS[2 * i - 1]
-  local own, others = survey(ARGV[2 * i - 1])
+  local field = 'onerun:' .. ARGV[2 * i - 1]
+  local own = parse(field, redis.call('HGET', lock, field) or '')
   if not own or own.letter ~= 'H' and own.letter ~= 'S' or own.ends <= now then
     return 0
   end
   own.ends = from_now(ttl)
-  last_until(math.max(others.last, own.ends))
+  last_until(lasts(own))
   put(own)
   local fence = tonumber(ARGV[2 * i])
   if fence > own.fence then
-    local last, refusal = last_fence(KEYS[2 * i])
-    if not last then
+    local refusal = raise_counter(KEYS[2 * i], fence + reserve)
+    if refusal then
       return refusal
     end
-    remember(KEYS[2 * i], last, fence + reserve)
+    local _, others = survey(own.id)
     raise({own}, fence)
     raise(held_by(others, own.owner), fence)
   end

@@ -3,9 +3,9 @@
 -- The holders of a key are owners: the holds of one owner count as one holder. Nothing is counted
 -- but the holds, and each states its MaxHolders: 1 if it is H or K.
 
-local function among_of(hold)
+local function max_holders_of(hold)
   local shares = hold.letter == 'S' or hold.letter == 'M'
-  return hold.among or shares and ANY or 1
+  return hold.max_holders or shares and ANY or 1
 end
 
 -- held_by returns the H and the S of an owner.
@@ -28,7 +28,7 @@ local function count_holders(all, except)
   local count, smallest, last = 0, ANY, {}
   for _, list in ipairs({all.held, all.shared, all.kept}) do
     for _, hold in ipairs(list) do
-      smallest = math.min(smallest, among_of(hold))
+      smallest = math.min(smallest, max_holders_of(hold))
       local owner = hold.owner
       if owner ~= except then
         if not last[owner] then

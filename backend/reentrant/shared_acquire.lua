@@ -8,20 +8,19 @@
 --   granted, with a seat         {1, fence, clock as a fence or 0, fences reserved, seat}
 --   refused for those that share {0, ms left, label, holder, 0, 0, 1 if it is wanted or 0}
 --   in all other cases           what acquire.lua answers
-local ttl, label = shared(1), shared(2)
 local counter, channel = KEYS[2], KEYS[4]
-local among, wanted_for, how = tonumber(ARGV[7]), tonumber(ARGV[8]), shared(3)
--- Set by look:
+local max_holders, wanted_for, how = tonumber(ARGV[7]), tonumber(ARGV[8]), shared(3)
+-- read_key sets these:
 local own, others -- the claim's hold or nil, and a summary of all others
-local mine -- those that its owner holds
+local mine -- the holds of the claim's owner, without minimum holds
 local count, last_of -- how many other owners hold the key; by owner, the hold that ends last
-local limit -- how many may hold it
+local limit -- how many owners may hold the key
 local mark -- the wanted claim or nil
 
-local function look(id, owner)
+local function read_key(id, owner)
   own, others = survey(id)
   mine = held_by(others, owner)
-  if READ_WRITE and among == 1 and not others.H then
+  if READ_WRITE and max_holders == 1 and not others.H then
     mine = {} -- an owner that reads is refused as a writer, like all others
   end
   if own and own.letter ~= 'H' and own.letter ~= 'S' then
@@ -29,7 +28,7 @@ local function look(id, owner)
   end
   local smallest
   count, smallest, last_of = count_holders(others, #mine > 0 and owner or nil)
-  limit, mark = math.min(among, smallest), read_wanted()
+  limit, mark = math.min(max_holders, smallest), read_wanted()
 end
 
 local function is_own()
@@ -39,13 +38,13 @@ end
 -- is_kept_away reports whether the claim is refused for one that is wanted. An owner that holds
 -- the key is let in: the wanted claim may wait for it.
 local function is_kept_away(id)
-  return #mine == 0 and keeps_away(mark, id, among)
+  return #mine == 0 and keeps_away(mark, id, max_holders)
 end
 
 -- is_free tells the queue whether the claim could be granted, but not as one more of its owner's:
 -- that is granted whatever the queue holds.
 local function is_free(id)
-  look(id, ARGV[3])
+  read_key(id, ARGV[3])
   return not (is_own() or others.D or others.foreign) and #mine == 0
     and count < limit and not is_kept_away(id)
 end
@@ -57,7 +56,7 @@ local function refuse(id)
   -- All other owners must have gone, or one.
   local first
   for _, hold in pairs(last_of) do
-    if not first or (among == 1) == (hold.ends > first.ends) then
+    if not first or (max_holders == 1) == (hold.ends > first.ends) then
       first = hold
     end
   end
@@ -65,7 +64,7 @@ local function refuse(id)
   if others.H or others.K then
     forget_wanted(mark, id) -- the claim is not made again
   else
-    local noted = want(mark, id, among, wanted_for)
+    local noted = want(mark, id, max_holders, wanted_for)
     if not noted then
       forget_wanted(mark, id)
     end
@@ -77,7 +76,7 @@ end
 -- choose_seat returns the smallest seat that the owner has, if the claim may have that, or that
 -- nobody has, or 0 if the claim has none.
 local function choose_seat()
-  if among == 1 or among > MAX_SEATS then
+  if max_holders == 1 or max_holders > MAX_SEATS then
     return 0
   end
   local kept = ANY
@@ -86,7 +85,7 @@ local function choose_seat()
       kept = math.min(kept, hold.seat)
     end
   end
-  if kept <= among then
+  if kept <= max_holders then
     return kept
   end
   local taken = {}
@@ -102,51 +101,26 @@ local function choose_seat()
   return seat
 end
 
--- with_seat returns the answer for a grant with a seat.
-local function with_seat(answer, seat)
-  if not seat or seat == 0 then
-    return answer
-  end
-  if type(answer) == 'number' then
-    answer = {1, answer, 0, 0}
-  end
-  answer[5] = seat
-  return answer
-end
-
 -- enters_again returns the fence of the claim's owner if it holds the key, and not with more
 -- others than the claim allows. Other claims of that owner have new fences: they must be larger
 -- than those of all earlier holders.
 local function enters_again()
   local fence, smallest = 0, ANY
   for _, hold in ipairs(mine) do
-    fence, smallest = math.max(fence, hold.fence), math.min(smallest, among_of(hold))
+    fence, smallest = math.max(fence, hold.fence), math.min(smallest, max_holders_of(hold))
   end
-  return #mine > 0 and among >= smallest and fence
+  return #mine > 0 and max_holders >= smallest and fence
 end
 
--- choose_fence returns the fence of a claim that is granted, and the answer, or nil and an error.
+-- choose_fence returns the fence of a claim that is granted and the number of reserved fences above
+-- it, or nil and an error. The fence is negative if the owner holds the key already.
 local function choose_fence()
-  local fence = enters_again()
-  if fence then
-    local last, refusal = last_fence(counter)
-    if not last then
-      return nil, refusal
-    end
-    fence = math.max(tonumber(given), fence)
-    -- It reserves nothing, but a quorum's claim brings fences that are in use.
-    remember(counter, last, given == '0' and fence or fence + reserve)
-    return fence, granted(-fence, 0)
+  local held = enters_again()
+  if not held then
+    return new_fence(counter)
   end
-  local refusal = restarted()
-  if refusal then
-    return nil, refusal
-  end
-  local new, reserved = new_fence(counter)
-  if not new then
-    return nil, reserved -- the error
-  end
-  return new, granted(new, reserved)
+  local fence, refusal = reentry_fence(counter, held)
+  return fence and -fence, fence and 0 or refusal
 end
 
 -- remove_ended removes the holds that have ended, at most 1000, to bound the time that it takes.
@@ -161,17 +135,17 @@ local function remove_ended()
 end
 
 local function grant(id, owner)
-  local fence, answer = choose_fence()
-  if not fence then
-    return answer
+  local answered, reserved = choose_fence()
+  if not answered then
+    return reserved -- the error
   end
+  local fence = math.abs(answered)
   remove_ended()
-  local ends = from_now(ttl)
   local hold = {id = id, letter = 'H', ends = ends, fence = fence, owner = owner, text = label}
   if READ_WRITE then
-    hold.letter = (among == 1 or others.H) and 'H' or 'S' -- a writer that reads is a writer twice
-  elseif among > 1 then
-    hold.letter, hold.among, hold.seat = 'S', among, choose_seat()
+    hold.letter = (max_holders == 1 or others.H) and 'H' or 'S' -- a writer that reads is a writer twice
+  elseif max_holders > 1 then
+    hold.letter, hold.max_holders, hold.seat = 'S', max_holders, choose_seat()
   end
   put(hold)
   last_until(math.max(others.last, ends))
@@ -179,21 +153,21 @@ local function grant(id, owner)
   if forget_wanted(mark, id) and count + 1 < limit then
     publish_to(how, channel, '0') -- for those that were refused meanwhile
   end
-  return with_seat(answer, hold.seat)
+  return granted(answered, reserved, hold.seat)
 end
 
 local function serve()
   local id, owner = ARGV[1], ARGV[3]
   if not limit then
-    look(id, owner)
+    read_key(id, owner)
   end
   read_special(ARGV[2])
   if is_own() and (own.letter == 'H' or own.letter == 'S') then -- a claim that is repeated
-    own.ends = from_now(ttl)
+    own.ends = ends
     last_until(math.max(others.last, own.ends))
     put(own)
     forget_wanted(mark, id)
-    return with_seat(granted(-own.fence, 0), own.seat)
+    return granted(-own.fence, 0, own.seat)
   end
   local refusal = done_or_foreign(others) or is_own() and busy(own, own.ends)
   if refusal then

@@ -11,7 +11,7 @@ local release_alone = serve
 local function publish_if_useful(others, before, mark)
   local count, limit = count_holders(others)
   if mark then
-    limit = math.min(limit, mark.among) -- others are refused
+    limit = math.min(limit, mark.max_holders) -- others are refused
   end
   local nobody_holds = not (others.H or others.S or others.reader)
   if nobody_holds or count < limit and (before < ANY or mark) then
@@ -35,12 +35,14 @@ local function release_shared(own, others, mark)
     redis.call('DEL', lock)
   end
   local _, before = count_holders(others)
-  publish_if_useful(others, math.min(before, among_of(own)), mark)
+  publish_if_useful(others, math.min(before, max_holders_of(own)), mark)
   return 1
 end
 
 local function serve(i)
-  lock = KEYS[1]
+  if READ_WRITE and leave == '' and release_only(i) then
+    return 1
+  end
   local id = ARGV[1]
   local own, others = survey(id)
   local mark = read_wanted()

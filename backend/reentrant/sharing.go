@@ -9,16 +9,14 @@ import (
 )
 
 var (
-	//go:embed answers.lua
-	answersSource string
+	//go:embed claim.lua
+	claimSource string
 	//go:embed next.lua
 	nextSource string
 	//go:embed shared.lua
 	sharedSource string
 	//go:embed shared_acquire.lua
 	sharedAcquireSource string
-	//go:embed shared_renew.lua
-	sharedRenewSource string
 	//go:embed shared_release.lua
 	sharedReleaseSource string
 
@@ -27,7 +25,7 @@ var (
 
 	constants           = fmt.Sprintf("local ANY, MAX_SEATS = %d, %d\n", driver.Unlimited, driver.MaxSeats)
 	wantedSource        = "local wanted = KEYS[3]\n" + redisstore.WantedSource
-	acquireSharedSource = wantedSource + answersSource + sharedAcquireSource
+	acquireSharedSource = wantedSource + claimSource + sharedAcquireSource
 	releaseSharedSource = wantedSource + releaseSource + sharedReleaseSource
 
 	// sharedScripts are those of claims that may share a key, or that the store may know. They also
@@ -37,11 +35,9 @@ var (
 		Acquire: redisstore.Operation{
 			Source: acquireSharedSource,
 			Keys:   2, FurtherKeys: 2, Args: 3, Shared: 3, FurtherArgs: 2, Fences: true,
-			Publishes: true, Admits: "among > 1",
+			Publishes: true, Admits: "max_holders > 1",
 		},
-		Renew: redisstore.Operation{
-			Source: sharedRenewSource, Keys: 2, Args: 2, Shared: 2, Fences: true,
-		},
+		Renew: redisstore.Operation{Source: renewSource, Keys: 2, Args: 2, Shared: 2, Fences: true},
 		Release: redisstore.Operation{
 			Source: "local FREE = '0'\n" + releaseSharedSource,
 			Keys:   2, FurtherKeys: 1, Args: 1, Shared: 3, Record: true, Publishes: true, Free: nextSource,

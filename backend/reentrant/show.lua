@@ -1,5 +1,5 @@
--- Shows what is kept about a key, and changes nothing. It follows holds.lua. KEYS: the lock, its
--- channel, the claim that is wanted (see wanted.lua), queue, waiters. ARGV: how to publish, as in
+-- Shows what is kept about a key, and changes nothing. It follows shared.lua and
+-- wanted.lua. KEYS: the lock, its channel, the key of wanted.lua, queue, waiters. ARGV: how to publish, as in
 -- release.lua. It answers what show.lua of backend/single does. A hold of Redisson's is shown with
 -- its field as the ID.
 local SHOWN = 1000 -- holders or waiters at most
@@ -17,10 +17,8 @@ local function show(hold)
     return
   end
   local kept = hold.letter == 'K' or hold.letter == 'M'
-  local shared = hold.letter == 'S' or hold.letter == 'M'
-  local among = hold.among or (shared and ANY or 1)
   holders[#holders + 1] = {
-    hold.id, hold.owner, hold.text, hold.fence, left(hold.ends), among, hold.seat or 0, kept and 1 or 0, 0,
+    hold.id, hold.owner, hold.text, hold.fence, left(hold.ends), max_holders_of(hold), hold.seat or 0, kept and 1 or 0, 0,
   }
 end
 
@@ -29,8 +27,8 @@ local function show_foreign(field)
     return
   end
   if string.find(field, REDISSON) then
-    local among = mode == 'read' and ANY or 1
-    holders[#holders + 1] = {field, '', '', 0, redis.call('PTTL', lock), among, 0, 0, 1}
+    local max_holders = mode == 'read' and ANY or 1
+    holders[#holders + 1] = {field, '', '', 0, redis.call('PTTL', lock), max_holders, 0, 0, 1}
   elseif foreign == '' then
     foreign = 'hash with the field "' .. string.sub(field, 1, 100) .. '"'
   end
@@ -59,12 +57,7 @@ local function serve()
   elseif kind ~= 'none' then
     foreign = kind
   end
-  local text = redis.pcall('GET', KEYS[3])
-  text = type(text) == 'string' and text or ''
-  local wanted, expires = string.match(text, '^(%S+) %d+ (%d+)$')
-  if wanted and tonumber(expires) <= now then
-    wanted = nil
-  end
+  local mark = read_wanted()
   local waiting = redis.pcall('ZRANGE', KEYS[4], 0, SHOWN - 1)
-  return {{time[1], time[2]}, subscribers(shared(1), KEYS[2]), foreign, wanted or '', waiting, marker, holders}
+  return {{time[1], time[2]}, subscribers(shared(1), KEYS[2]), foreign, mark and mark.id or '', waiting, marker, holders}
 end

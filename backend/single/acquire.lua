@@ -67,10 +67,6 @@ local function serve(i)
     return {0, left, of, string.sub(holder, 1, 128)}
   end
 
-  local refusal = restarted()
-  if refusal then
-    return refusal
-  end
   local new, reserved = new_fence(counter)
   if not new then
     return reserved -- the error

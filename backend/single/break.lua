@@ -6,11 +6,6 @@
 local what, by, text = shared(1), shared(2), shared(3)
 local ONE_DAY = 86400000 -- in ms
 
--- is_free reports whether waiters may be granted: nobody holds the key alone, and it is not done.
-local function is_free()
-  return type(redis.pcall('ZCARD', lease)) == 'number'
-end
-
 local function free()
   redis.call('DEL', lease)
   publish(lease)
@@ -67,7 +62,7 @@ local function break_shared(id)
   end
   local expires = redis.call('ZSCORE', lease, id)
   redis.call('ZADD', lease, expires, by) -- first, so that the key lasts on
-  redis.call('ZADD', limits, own.among, by)
+  redis.call('ZADD', limits, own.max_holders, by)
   own.letter, own.label = 'K', text
   write_holder(by, own)
   forget({id})

@@ -19,11 +19,10 @@ local function serve(i)
   if tonumber(fence) <= tonumber(string.sub(lease, #mine + 1, fence_end - 1)) then
     return 1 -- as nearly always
   end
-  local last, refusal = last_fence(counter)
-  if not last then
+  local refusal = raise_counter(counter, fence + reserve)
+  if refusal then
     return refusal
   end
-  remember(counter, last, fence + reserve)
   redis.call('SET', key, mine .. fence .. string.sub(lease, fence_end), 'KEEPTTL')
   return 1
 end

@@ -11,6 +11,11 @@
 --   wanted   see wanted.lua
 local lease, holders, limits, wanted = KEYS[1], KEYS[3], KEYS[4], KEYS[5]
 
+-- is_free reports whether waiters may be granted: nobody holds the key alone, and it is not done.
+local function is_free()
+  return type(redis.pcall('ZCARD', lease)) == 'number'
+end
+
 -- forget removes holders. ZREM comes first: it is allowed when memory is full, and so is all that
 -- follows it.
 local function forget(ids)
@@ -61,9 +66,9 @@ end
 
 -- parse_holder returns the parts of a field of holders. The letter is nil if that is not ours.
 local function parse_holder(text)
-  local letter, among, fence, seat, label =
+  local letter, max_holders, fence, seat, label =
     string.match(text or '', '^([HK])(%d+) (%d+) (%d+) (.*)$')
-  return {letter = letter, among = among, fence = tonumber(fence), seat = tonumber(seat), label = label or ''}
+  return {letter = letter, max_holders = max_holders, fence = tonumber(fence), seat = tonumber(seat), label = label or ''}
 end
 
 -- find_holder returns the holder with that ID, or nil.
@@ -77,7 +82,7 @@ end
 
 local function write_holder(id, h)
   redis.call('HSET', holders, id,
-    h.letter .. h.among .. ' ' .. digits(h.fence) .. ' ' .. h.seat .. ' ' .. h.label)
+    h.letter .. h.max_holders .. ' ' .. digits(h.fence) .. ' ' .. h.seat .. ' ' .. h.label)
 end
 
 -- last_until makes the keys last until a time, and until the last holder expires. It is the first

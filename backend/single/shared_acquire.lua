@@ -9,25 +9,25 @@
 --   refused for those that share {0, ms left, label, holder, 0, 0, 1 if it is wanted or 0}
 --   in all other cases           what acquire.lua answers
 local acquire_alone = serve
-local among, wanted_for = tonumber(ARGV[5]), tonumber(ARGV[6])
--- Set by survey:
+local max_holders, wanted_for = tonumber(ARGV[5]), tonumber(ARGV[6])
+-- survey sets these:
 local count -- of the holders, or nil if the key is not shared
 local own, mark -- the claim as a holder or nil; the wanted claim or nil
 local limit -- how many may hold the key
 
 local function survey(id)
-  if among > 1 then
+  if max_holders > 1 then
     count = count_holders()
   else
     count = count_if_shared()
   end
   if count then
-    own, mark, limit = count > 0 and find_holder(id), read_wanted(), math.min(among, smallest(count))
+    own, mark, limit = count > 0 and find_holder(id), read_wanted(), math.min(max_holders, smallest(count))
   end
 end
 
 local function is_admitted(id)
-  return count and not own and not keeps_away(mark, id, among) and count < limit
+  return count and not own and not keeps_away(mark, id, max_holders) and count < limit
 end
 
 -- is_free reports whether the claim would be granted, and is not granted already.
@@ -39,7 +39,7 @@ end
 -- new_seat returns the seat of a claim that is granted: the smallest that no holder has, or 0 if
 -- the claim has none.
 local function new_seat()
-  if among == 1 or among > MAX_SEATS then
+  if max_holders == 1 or max_holders > MAX_SEATS then
     return 0
   end
   local taken, seat = {}, 1
@@ -55,34 +55,18 @@ local function new_seat()
   return seat
 end
 
--- with_seat returns the answer for a grant with a seat.
-local function with_seat(answer, seat)
-  if seat == 0 then
-    return answer
-  end
-  if type(answer) == 'number' then
-    answer = {1, answer, 0, 0}
-  end
-  answer[5] = seat
-  return answer
-end
-
 local function refuse(id)
-  if keeps_away(mark, id, among) then
+  if keeps_away(mark, id, max_holders) then
     return kept_away(mark)
   end
-  local rank = among == 1 and -1 or 0 -- all holders must have gone, or one
+  local rank = max_holders == 1 and -1 or 0 -- all holders must have gone, or one
   local other, expires = unpack(redis.call('ZRANGE', lease, rank, rank, 'WITHSCORES'))
   local label = parse_holder(redis.call('HGET', holders, other) or '').label
-  local is_wanted = want(mark, id, among, wanted_for) and 1 or 0
+  local is_wanted = want(mark, id, max_holders, wanted_for) and 1 or 0
   return {0, left(expires), string.sub(label, 1, 512), string.sub(other, 1, 128), 0, 0, is_wanted}
 end
 
 local function grant(id)
-  local refusal = restarted()
-  if refusal then
-    return refusal
-  end
   local new, reserved = new_fence(KEYS[2])
   if not new then
     return reserved -- the error
@@ -93,14 +77,14 @@ local function grant(id)
   end
   -- The lease comes last: nobody holds the key if one of the others cannot be written.
   local expires = from_now(ttl)
-  write_holder(id, {letter = 'H', among = digits(among), fence = new, seat = seat, label = label})
-  redis.call('ZADD', limits, digits(among), id)
+  write_holder(id, {letter = 'H', max_holders = digits(max_holders), fence = new, seat = seat, label = label})
+  redis.call('ZADD', limits, digits(max_holders), id)
   redis.call('ZADD', lease, digits(expires), id)
   last_until(expires)
   if forget_wanted(mark, id) and count + 1 < limit then
     publish(lease) -- for those that were refused meanwhile
   end
-  return with_seat(granted(new, reserved), seat)
+  return granted(new, reserved, seat)
 end
 
 local function serve()
@@ -119,12 +103,12 @@ local function serve()
     local expires = from_now(ttl)
     last_until(expires)
     redis.call('ZADD', lease, digits(expires), id)
-    return with_seat(granted(-own.fence, 0), own.seat)
+    return granted(-own.fence, 0, own.seat)
   end
   if not is_admitted(id) then
     return refuse(id)
   end
-  if among > 1 then
+  if max_holders > 1 then
     return grant(id)
   end
   local answer = acquire_alone(1)

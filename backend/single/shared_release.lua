@@ -5,17 +5,12 @@
 -- Answers 1, or 0 if the claim does not hold the key.
 local release_alone = serve
 
--- is_free reports whether waiters may be granted: nobody holds the key alone, and it is not done.
-local function is_free()
-  return type(redis.pcall('ZCARD', lease)) == 'number'
-end
-
 -- publish_if_useful notifies waiters if one of them may be granted, now that count claims share the
 -- key. before is the smallest MaxHolders of the holders before that.
 local function publish_if_useful(count, before, mark)
   local limit = smallest(count)
   if mark then
-    limit = math.min(limit, mark.among) -- others are refused
+    limit = math.min(limit, mark.max_holders) -- others are refused
   end
   if count < limit and (count == 0 or before < ANY or mark) then
     publish(lease)

@@ -16,11 +16,10 @@ local function serve()
   if fence <= own.fence then
     return 1 -- as nearly always
   end
-  local last, refusal = last_fence(KEYS[2])
-  if not last then
+  local refusal = raise_counter(KEYS[2], fence + reserve)
+  if refusal then
     return refusal
   end
-  remember(KEYS[2], last, fence + reserve)
   own.fence = fence
   write_holder(id, own)
   return 1

@@ -25,7 +25,7 @@ func (d dialect) shared() redisstore.Scripts {
 	operation := redisstore.Operation{Keys: 2, Shared: 2, FurtherKeys: 3, Fences: true}
 	acquire, renew, release := operation, operation, operation
 	acquire.Source, acquire.Args = d.publishing()+acquireSource+sharedAcquireSource, 2
-	acquire.FurtherArgs, acquire.Admits, acquire.Publishes = 2, "among > 1", true
+	acquire.FurtherArgs, acquire.Admits, acquire.Publishes = 2, "max_holders > 1", true
 	renew.Source, renew.Args = sharedRenewSource, 2
 	release.Source, release.Args = d.publishing()+releaseSource+sharedReleaseSource, 1
 	release.Fences, release.Record, release.Publishes = false, true, true

@@ -36,7 +36,7 @@ local function show_holders(answer)
   for i = 1, #ids, 2 do
     local h = parse_holder(redis.call('HGET', holders, ids[i]) or '')
     answer[7][#answer[7] + 1] = {
-      ids[i], '', h.label, h.fence or 0, left(tonumber(ids[i + 1])), tonumber(h.among) or 1, h.seat or 0,
+      ids[i], '', h.label, h.fence or 0, left(tonumber(ids[i + 1])), tonumber(h.max_holders) or 1, h.seat or 0,
       h.letter == 'K' and 1 or 0, 0,
     }
   end

@@ -25,6 +25,15 @@ local function remember(counter, last, fence)
   end
 end
 
+-- raise_counter raises the counter to a fence that is in use. It returns an error or nil.
+local function raise_counter(counter, fence)
+  local last, refusal = last_fence(counter)
+  if last then
+    remember(counter, last, fence)
+  end
+  return refusal
+end
+
 -- read_special reads the rare parameters of a claim: fences to reserve, the fence to grant (or
 -- 0), a hint (or 0), and the seconds for which the server must have been up (or 0). Spaces
 -- separate them. The text is empty if there are none, and has the hint alone if there is no other.
@@ -36,21 +45,42 @@ local function read_special(special)
   end
 end
 
--- granted returns the answer for a fence with that many reserved fences above it.
-local function granted(fence, reserved)
-  if hint == '0' and reserved == 0 then
+-- granted returns the answer for a fence with that many reserved fences above it, and a seat, if
+-- that is neither nil nor 0.
+local function granted(fence, reserved, seat)
+  if seat == 0 then
+    seat = nil
+  end
+  if hint == '0' and reserved == 0 and not seat then
     return fence -- the cheapest answer
   end
-  return {1, fence, hint == '0' and 0 or clock, reserved}
+  return {1, fence, hint == '0' and 0 or clock, reserved, seat}
+end
+
+-- restarted returns an error if the server has not been up for long enough. It may have forgotten
+-- leases when it restarted.
+local function restarted()
+  if min_uptime == '0' then
+    return nil
+  end
+  local up = string.match(redis.call('INFO', 'server'), 'uptime_in_seconds:(%d+)')
+  if tonumber(up or 0) <= tonumber(min_uptime) then
+    return redis.error_reply('RESTARTED ' .. (up or '0')
+      .. ' s ago; it grants nothing before it has been up for more than ' .. min_uptime .. ' s')
+  end
+  return nil
 end
 
 -- new_fence returns the fence of a new holder and the number of reserved fences above it, or nil
--- and an error. The fence is the given one, if any, or else the hint, if it is suitable. Otherwise
+-- and an error, such as that of restarted. The fence is the given one, if any, or else the hint, if it is suitable. Otherwise
 -- it is the clock, or one more than the last fence if that is larger. new_fence raises the counter
 -- to the last reserved fence.
 local function new_fence(counter)
-  local last, refusal = last_fence(counter)
-  if not last then
+  local refusal, last = restarted(), nil
+  if not refusal then
+    last, refusal = last_fence(counter)
+  end
+  if refusal then
     return nil, refusal
   end
   local fence, reserved = tonumber(given), tonumber(reserve)
@@ -69,18 +99,4 @@ local function new_fence(counter)
   -- The fences that a quorum's claim brings are in use already, so they have no bound.
   remember(counter, last, fence + reserved)
   return fence, reserved
-end
-
--- restarted returns an error if the server has not been up for long enough. It may have forgotten
--- leases when it restarted.
-local function restarted()
-  if min_uptime == '0' then
-    return nil
-  end
-  local up = string.match(redis.call('INFO', 'server'), 'uptime_in_seconds:(%d+)')
-  if tonumber(up or 0) <= tonumber(min_uptime) then
-    return redis.error_reply('RESTARTED ' .. (up or '0')
-      .. ' s ago; it grants nothing before it has been up for more than ' .. min_uptime .. ' s')
-  end
-  return nil
 end

@@ -86,10 +86,7 @@ func (l *lane) take(ctx context.Context) bool {
 	l.asked = now
 	l.inRow++
 	if l.inRow >= busyAfter && now.Sub(l.tried) >= shortIdle {
-		go func() { // until then, callers use the application's client
-			defer l.free()
-			l.connect(ctx)
-		}()
+		go l.connect(ctx) // until then, callers use the application's client
 	} else {
 		l.free()
 	}
@@ -99,62 +96,46 @@ func (l *lane) take(ctx context.Context) bool {
 // wait gives the caller the lane, connected, as soon as it is free. It returns false if that takes
 // longer than patience, or if the lane cannot connect. The caller calls release.
 func (l *lane) wait(ctx context.Context, patience time.Duration) bool {
-	select {
-	case l.inUse <- struct{}{}:
-	default:
-		late := time.NewTimer(patience)
-		defer late.Stop()
-		select {
-		case l.inUse <- struct{}{}:
-		case <-late.C:
+	if !l.enter(ctx, patience) {
+		return false
+	}
+	now := time.Now()
+	connected := l.isConnected(now)
+	if !connected && now.Sub(l.tried) < shortIdle {
+		l.free()
+		return false
+	}
+	if !connected || now.Sub(l.used) >= shortIdle { // an old connection may be broken
+		go l.connect(ctx) // goes on if the caller leaves
+		if !l.enter(ctx, max(patience, connectWithin)) {
 			return false
-		case <-ctx.Done():
+		}
+		if l.conn == nil {
+			l.free()
 			return false
 		}
 	}
-	now := time.Now()
-	switch connected := l.isConnected(now); {
-	case connected && now.Sub(l.used) < shortIdle:
-	case !connected && now.Sub(l.tried) < shortIdle:
-		l.free()
-		return false
-	case !l.connectFor(ctx, max(patience, connectWithin)): // an old connection may be broken
-		return false
-	}
-	l.used = now
+	l.used = time.Now()
 	l.own.setCall(ctx)
 	return true
 }
 
-// connectFor connects for a caller. The caller gets the lane if that succeeds within patience.
-// Otherwise connecting goes on without the caller.
-func (l *lane) connectFor(ctx context.Context, patience time.Duration) bool {
-	connected, left := make(chan bool), make(chan struct{})
-	go func() {
-		ok := false
-		defer func() { // runs even if a hook ends the goroutine
-			if !ok {
-				l.free()
-			}
-			select {
-			case connected <- ok:
-			case <-left:
-				if ok {
-					l.free()
-				}
-			}
-		}()
-		ok = l.connect(ctx)
-	}()
+// enter waits until no other caller uses the lane. It returns false if that takes longer than
+// patience. The caller calls free.
+func (l *lane) enter(ctx context.Context, patience time.Duration) bool {
+	select {
+	case l.inUse <- struct{}{}:
+		return true
+	default:
+	}
 	late := time.NewTimer(patience)
 	defer late.Stop()
 	select {
-	case ok := <-connected:
-		return ok
+	case l.inUse <- struct{}{}:
+		return true
 	case <-late.C:
 	case <-ctx.Done():
 	}
-	close(left)
 	return false
 }
 
@@ -174,11 +155,12 @@ func (l *lane) isConnected(now time.Time) bool {
 }
 
 // connect asks the server whether the connection works, and connects if there is none or if an old
-// one is broken. It has as much time as the call that needs the lane.
-func (l *lane) connect(needed context.Context) (connected bool) {
+// one is broken. It has as much time as the call that needs the lane. Then it frees the lane.
+func (l *lane) connect(needed context.Context) {
+	defer l.free()
 	l.tried = time.Now()
 	if l.closed.Load() || l.own != nil && l.own.setUp() != nil {
-		return false
+		return
 	}
 	within := connectAtMost
 	if deadline, ok := needed.Deadline(); ok {
@@ -188,6 +170,7 @@ func (l *lane) connect(needed context.Context) (connected bool) {
 	defer cancel()
 	l.own.setCall(ctx)
 	defer l.own.setCall(context.Background())
+	connected := false
 	defer func() {
 		if !connected { // perhaps a hook has ended the goroutine
 			l.disconnect()
@@ -203,7 +186,7 @@ func (l *lane) connect(needed context.Context) (connected bool) {
 		}
 		l.disconnect()
 		if !connError(err) || ctx.Err() != nil {
-			return false
+			return
 		}
 	}
 	l.used = time.Now()
@@ -211,7 +194,6 @@ func (l *lane) connect(needed context.Context) (connected bool) {
 		l.watched = true
 		time.AfterFunc(shortIdle, l.disconnectIdle)
 	}
-	return connected
 }
 
 // open returns what sends on the connection. The first command connects.

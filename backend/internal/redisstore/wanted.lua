@@ -10,16 +10,16 @@ local function read_wanted()
   if type(text) ~= 'string' then
     return nil -- another type is not ours
   end
-  local id, among, expires = string.match(text, '^(%S+) (%d+) (%d+)$')
+  local id, max_holders, expires = string.match(text, '^(%S+) (%d+) (%d+)$')
   if not id or tonumber(expires) <= now then
     return nil
   end
-  return {id = id, among = tonumber(among), expires = tonumber(expires)}
+  return {id = id, max_holders = tonumber(max_holders), expires = tonumber(expires)}
 end
 
 -- keeps_away reports whether mark, the wanted claim or nil, keeps another claim away.
-local function keeps_away(mark, id, among)
-  return mark and mark.id ~= id and among > mark.among
+local function keeps_away(mark, id, max_holders)
+  return mark and mark.id ~= id and max_holders > mark.max_holders
 end
 
 -- kept_away is the answer to a claim that the mark keeps away.
@@ -38,11 +38,11 @@ end
 
 -- want makes a refused claim wanted for some ms, unless a claim is that has no larger MaxHolders.
 -- It returns false if it cannot.
-local function want(mark, id, among, ms)
-  if ms == 0 or mark and mark.id ~= id and mark.among <= among then
+local function want(mark, id, max_holders, ms)
+  if ms == 0 or mark and mark.id ~= id and mark.max_holders <= max_holders then
     return false
   end
-  local text = id .. ' ' .. digits(among) .. ' ' .. digits(from_now(ms))
+  local text = id .. ' ' .. digits(max_holders) .. ' ' .. digits(from_now(ms))
   local set = redis.pcall('SET', wanted, text, 'PX', digits(ms))
   return not set.err -- memory may be full
 end

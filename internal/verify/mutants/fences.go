@@ -56,7 +56,7 @@ var fences = []mutant{
 	},
 	{
 		name: "mutant_reentry_has_a_new_fence", rule: 9, does: "an owner that re-enters gets another fence",
-		hunks: []hunk{{"backend/reentrant/acquire.lua", "fence = math.max(tonumber(given), holder.fence)", "fence = new_fence(counter)"}},
+		hunks: []hunk{{"backend/reentrant/acquire.lua", "reentry_fence(counter, holder.fence)", "new_fence(counter)"}},
 		pkg:   "backend", test: "TestSuite_standalone/reentrant/an_owner_holds_a_key_twice_with_one_fence",
 	},
 	{

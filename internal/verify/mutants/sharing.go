@@ -179,7 +179,7 @@ var sharing = []mutant{
 	},
 	{
 		name: "mutant_reentrant_own_limit_alone_counts", rule: 27, does: "a claim is granted by its own limit, whatever the holders allow",
-		hunks: []hunk{{"backend/reentrant/shared_acquire.lua", "limit, mark = math.min(among, smallest), read_wanted()", "limit, mark = among, read_wanted()"}},
+		hunks: []hunk{{"backend/reentrant/shared_acquire.lua", "limit, mark = math.min(max_holders, smallest), read_wanted()", "limit, mark = max_holders, read_wanted()"}},
 		pkg:   "backend/reentrant", test: "TestSharing_ofOwners",
 	},
 	{
@@ -194,7 +194,7 @@ var sharing = []mutant{
 	},
 	{
 		name: "mutant_reentrant_upgrade_keeps_its_fence", rule: 9, does: "an owner that shared a key has it alone under the fence of before",
-		hunks: []hunk{{"backend/reentrant/shared_acquire.lua", "return #mine > 0 and among >= smallest and fence", "return #mine > 0 and fence"}},
+		hunks: []hunk{{"backend/reentrant/shared_acquire.lua", "return #mine > 0 and max_holders >= smallest and fence", "return #mine > 0 and fence"}},
 		pkg:   "backend/reentrant", test: "TestSharing_anOwnerThatGetsTheKeyAloneHasALargerFence",
 	},
 	{
@@ -204,12 +204,12 @@ var sharing = []mutant{
 	},
 	{
 		name: "mutant_reentrant_owner_waits_for_itself", rule: 27, does: "an owner is kept away for a claim that waits for it",
-		hunks: []hunk{{"backend/reentrant/shared_acquire.lua", "return #mine == 0 and keeps_away(mark, id, among)", "return keeps_away(mark, id, among)"}},
+		hunks: []hunk{{"backend/reentrant/shared_acquire.lua", "return #mine == 0 and keeps_away(mark, id, max_holders)", "return keeps_away(mark, id, max_holders)"}},
 		pkg:   "backend/reentrant", test: "TestSharing_anOwnerEntersAgainWhateverOthersWait",
 	},
 	{
 		name: "mutant_reentrant_wanted_is_ignored", rule: 27, does: "shared claims are granted while a writer is wanted",
-		hunks: []hunk{{"backend/internal/redisstore/wanted.lua", "return mark and mark.id ~= id and among > mark.among", "return false"}},
+		hunks: []hunk{{"backend/internal/redisstore/wanted.lua", "return mark and mark.id ~= id and max_holders > mark.max_holders", "return false"}},
 		pkg:   "backend/reentrant", test: "TestSharing_anOwnerEntersAgainWhateverOthersWait",
 	},
 	{
@@ -224,12 +224,12 @@ var sharing = []mutant{
 	},
 	{
 		name: "mutant_reentrant_renewal_ends_others", rule: 3, does: "a renewal has the key end before the lease of another holder",
-		hunks: []hunk{{"backend/reentrant/shared_renew.lua", "return math.max(from_now(ms), hold.ends)", "return hold.ends"}},
+		hunks: []hunk{{"backend/reentrant/renew.lua", "return math.max(from_now(ms), hold.ends)", "return hold.ends"}},
 		pkg:   "backend/reentrant", test: "TestSharing_theKeyLastsAsLongAsTheLongestNeeds",
 	},
 	{
 		name: "mutant_reentrant_shares_with_java", rule: 27, does: "a shared claim does not see Redisson's hold",
-		hunks: []hunk{{"backend/reentrant/answers.lua", "  if field then\n", "  if field and false then\n"}},
+		hunks: []hunk{{"backend/reentrant/claim.lua", "  if field then\n", "  if field and false then\n"}},
 		pkg:   "backend/reentrant", test: "TestSharing_aKeyThatRedissonOrAnApplicationHoldsIsBusy",
 	},
 	{
