@@ -1,10 +1,14 @@
 -- Takes a key from a claim for an operator, or forgets that it is done. It follows next.lua,
--- rlock.lua or readwrite.lua, and publish.lua. KEYS: the lock, its channel; with WithReadWrite, the timeout keys
--- of the claim and of the ID that replaces it. ARGV: the ID of the claim, or a field of Redisson's;
--- how to publish, as in release.lua; what to do (keep: the claim of another ID keeps the key for
--- the time that is left; now: the key is free of the claim at once; forget: the done marker is
--- removed); that other ID and its label, with a newline between them. Answers 1, or 0 if there was
--- nothing to do.
+-- rlock.lua or readwrite.lua, and publish.lua.
+--   KEYS  lock, channel; with WithReadWrite, the timeout keys of the claim and of the ID that
+--         replaces it
+--   ARGV  ID of the claim, or a field of Redisson's; how to publish, as in release.lua; what to do;
+--         that other ID and its label, with a newline between them
+-- What to do:
+--   keep    the claim of another ID keeps the key for the time that is left
+--   now     the claim no longer holds the key
+--   forget  the done marker is removed
+-- Answers 1, or 0 if there was nothing to do.
 local how, what = shared(1), shared(2)
 local by, label = string.match(shared(3), '^(%S*)\n(.*)$')
 

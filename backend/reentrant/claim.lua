@@ -1,4 +1,4 @@
--- What the scripts that acquire keys have in common. It follows holds.lua and grant.lua, and answers
+-- What the scripts that acquire keys have in common. It follows holds.lua and grant.lua. Answers
 -- nothing.
 local ttl, label = shared(1), shared(2)
 local ends = from_now(ttl) -- when the lease of a granted claim ends

@@ -6,8 +6,8 @@
 -- letter and for how many ms: 'K1000' for a minimum hold, 'D1000' for a done marker.
 local leave, label, how, record = shared(1), shared(2), shared(3), shared(4)
 
--- release_only releases the key if it has this hold and no other, as nearly always. The hold has not
--- ended, or the key would have.
+-- release_only releases the key if it has this hold and no other, as nearly always. The hold has
+-- not ended, or the key would have.
 local function release_only(i)
   local held = redis.call('HGETALL', lock)
   local last = #held

@@ -1,5 +1,5 @@
--- Renews holds. It follows shared.lua, and rlock.lua or readwrite.lua. It reads the other holds of a
--- key, which may be many, only if it has to.
+-- Renews holds. It follows shared.lua, and rlock.lua or readwrite.lua. There may be many holds, so
+-- it reads the others only if it has to.
 --   KEYS  of each claim: lock, fence counter; in an RReadWriteLock its timeout key
 --   ARGV  of each claim: ID, fence in use; of all: TTL in ms, how many fences to reserve above a
 --         fence that is new

@@ -143,7 +143,8 @@ local function grant(id, owner)
   remove_ended()
   local hold = {id = id, letter = 'H', ends = ends, fence = fence, owner = owner, text = label}
   if READ_WRITE then
-    hold.letter = (max_holders == 1 or others.H) and 'H' or 'S' -- a writer that reads is a writer twice
+    -- a writer that also reads is a writer twice
+    hold.letter = (max_holders == 1 or others.H) and 'H' or 'S'
   elseif max_holders > 1 then
     hold.letter, hold.max_holders, hold.seat = 'S', max_holders, choose_seat()
   end

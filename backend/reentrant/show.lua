@@ -1,5 +1,5 @@
--- Shows what is kept about a key, and changes nothing. It follows shared.lua and
--- wanted.lua. KEYS: the lock, its channel, the key of wanted.lua, queue, waiters. ARGV: how to publish, as in
+-- Shows what is kept about a key, and changes nothing. It follows shared.lua and wanted.lua. KEYS:
+-- the lock, its channel, the key of wanted.lua, queue, waiters. ARGV: how to publish, as in
 -- release.lua. It answers what show.lua of backend/single does. A hold of Redisson's is shown with
 -- its field as the ID.
 local SHOWN = 1000 -- holders or waiters at most

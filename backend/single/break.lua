@@ -1,8 +1,12 @@
 -- Takes a key from a claim for an operator, or forgets that it is done. It follows shared.lua and
--- publish.lua. KEYS: the lease and the fence counter, holders, limits, wanted. ARGV: the ID of the
--- claim; what to do (keep: the claim of another ID keeps the key for the time that is left; now:
--- the key is free at once; forget: the done marker is removed), that other ID, its label. Answers
--- 1, or 0 if there was nothing to do.
+-- publish.lua.
+--   KEYS  lease, fence counter, holders, limits, wanted
+--   ARGV  ID of the claim; what to do; another ID; its label
+-- What to do:
+--   keep    the claim of the other ID keeps the key for the time that is left
+--   now     the claim no longer holds the key
+--   forget  the done marker is removed
+-- Answers 1, or 0 if there was nothing to do.
 local what, by, text = shared(1), shared(2), shared(3)
 local ONE_DAY = 86400000 -- in ms
 
