@@ -4,8 +4,8 @@ import (
 	"context"
 	"slices"
 	"strings"
-	"time"
 
+	"github.com/seed-1795987d/onerun/backend/internal/holders"
 	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
@@ -13,56 +13,41 @@ var _ driver.Inspector = (*Locker)(nil)
 
 // Show implements driver.Inspector.
 func (l *Locker) Show(ctx context.Context, key string) (driver.KeyInfo, error) {
-	if err := ctx.Err(); err != nil {
-		return driver.KeyInfo{}, driver.NewStoreError("memory", driver.OpInspect, key, err)
+	now, err := l.lock(ctx, driver.OpInspect, key)
+	if err != nil {
+		return driver.KeyInfo{}, err
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	now := l.sweep()
-	info := driver.KeyInfo{Time: now, Subscribers: -1}
-	if w := l.queues.lines[key]; w != nil {
-		w.forget(now)
-		for _, p := range w.places {
-			info.Queue = append(info.Queue, p.id)
+	defer l.unlock()
+	info := l.entry(key, now).Show(now)
+	if q := l.queues.byKey[key]; q != nil {
+		q.expire(now)
+		for _, w := range q.waiters {
+			info.Queue = append(info.Queue, w.id)
 		}
 	}
-	e := l.entry(key, now)
-	switch {
-	case e == nil:
-		return info, nil
-	case e.done:
-		h := e.Holders[0]
-		info.Marker = &driver.Marker{Label: h.Label, Left: h.Ends.Sub(now), Size: len(e.record)}
-		return info, nil
-	}
-	info.Wanted, info.Holders = e.Wanted.ID, e.Shown(now)
 	return info, nil
 }
 
 // Marked implements driver.Inspector.
 func (l *Locker) Marked(ctx context.Context, keys []string) ([]bool, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, driver.NewStoreError("memory", driver.OpInspect, "", err)
+	now, err := l.lock(ctx, driver.OpInspect, "")
+	if err != nil {
+		return nil, err
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	now := l.sweep()
+	defer l.unlock()
 	all := make([]bool, len(keys))
 	for i, key := range keys {
-		e := l.entry(key, now)
-		all[i] = e != nil && e.done
+		all[i] = l.entry(key, now).Done
 	}
 	return all, nil
 }
 
 // Keys implements driver.Inspector. The cursor is the last key of the page.
 func (l *Locker) Keys(ctx context.Context, prefix, cursor string, n int) (keys []string, next string, err error) {
-	if err := ctx.Err(); err != nil {
-		return nil, "", driver.NewStoreError("memory", driver.OpInspect, prefix, err)
+	if _, err := l.lock(ctx, driver.OpInspect, prefix); err != nil {
+		return nil, "", err
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.sweep()
+	defer l.unlock()
 	for key := range l.keys {
 		if strings.HasPrefix(key, prefix) && key > cursor {
 			keys = append(keys, key)
@@ -78,48 +63,28 @@ func (l *Locker) Keys(ctx context.Context, prefix, cursor string, n int) (keys [
 
 // Break implements driver.Inspector.
 func (l *Locker) Break(ctx context.Context, key, id string, b driver.Break) (bool, error) {
-	if err := ctx.Err(); err != nil {
-		return false, driver.NewStoreError("memory", driver.OpInspect, key, err)
-	}
-	l.mu.Lock()
-	defer l.unlock()
-	now := l.sweep()
-	e := l.entry(key, now)
-	h := e.find(id)
-	switch {
-	case e == nil || e.done:
-		return false, nil
-	case b.Now && h != nil:
-		l.remove(e, id)
-		l.freed(key, now)
-		return true, nil
-	case h == nil || h.Released:
-		return !b.Now && e.find(b.ID) != nil, nil
-	}
-	h.ID, h.Label, h.Released = b.ID, b.Label, true
-	return true, nil
+	return l.operate(ctx, key, func(e *entry) (bool, holders.Effect) { return e.Break(id, b) })
 }
 
 // Forget implements driver.Inspector.
 func (l *Locker) Forget(ctx context.Context, key string) (bool, error) {
-	if err := ctx.Err(); err != nil {
-		return false, driver.NewStoreError("memory", driver.OpInspect, key, err)
-	}
-	l.mu.Lock()
-	defer l.unlock()
-	now := l.sweep()
-	e := l.entry(key, now)
-	if e == nil || !e.done {
-		return false, nil
-	}
-	l.remove(e, e.Holders[0].ID)
-	l.freed(key, now)
-	return true, nil
+	return l.operate(ctx, key, func(e *entry) (bool, holders.Effect) { return e.Forget() })
 }
 
-// freed notifies the queue of a key that an operator has freed. The caller holds l.mu.
-func (l *Locker) freed(key string, now time.Time) {
-	if l.queues.lines[key] != nil && l.entry(key, now).isShared() {
-		l.queues.line(key, now).turn(&l.queues, "", now)
+// operate changes a key for an operator. It notifies the queue of a key that f has freed.
+func (l *Locker) operate(
+	ctx context.Context, key string, f func(e *entry) (changed bool, _ holders.Effect),
+) (bool, error) {
+	now, err := l.lock(ctx, driver.OpInspect, key)
+	if err != nil {
+		return false, err
 	}
+	defer l.unlock()
+	e := l.entry(key, now)
+	changed, effect := f(e)
+	l.plan(e)
+	if effect == holders.Freed && l.queues.byKey[key] != nil && e.IsShared() {
+		l.queues.of(key, now).next(&l.queues, "", now)
+	}
+	return changed, nil
 }

@@ -19,11 +19,10 @@ type ledger struct {
 
 // Append implements driver.Ledger.
 func (l *Locker) Append(ctx context.Context, name string, e driver.Entry, keep int) error {
-	if err := ctx.Err(); err != nil {
-		return driver.NewStoreError("memory", driver.OpLedger, name, err)
+	if _, err := l.lock(ctx, driver.OpLedger, name); err != nil {
+		return err
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	defer l.unlock()
 	if l.ledger.logs == nil {
 		l.ledger.logs = map[string][]driver.Entry{}
 	}
@@ -44,45 +43,36 @@ func newestFirst(a, b driver.Entry) int {
 
 // Entries implements driver.Ledger.
 func (l *Locker) Entries(ctx context.Context, name string, n int) ([]driver.Entry, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, driver.NewStoreError("memory", driver.OpLedger, name, err)
+	logs, err := l.EntriesOf(ctx, []string{name}, n)
+	if err != nil {
+		return nil, err
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.newest(name, n), nil
-}
-
-// newest returns the newest entries of a log. The caller holds l.mu.
-func (l *Locker) newest(name string, n int) []driver.Entry {
-	log := l.ledger.logs[name]
-	newest := slices.Clone(log[:min(len(log), n)])
-	for i := range newest {
-		newest[i].Record = bytes.Clone(newest[i].Record)
-	}
-	return newest
+	return logs[0], nil
 }
 
 // EntriesOf implements driver.Ledger.
 func (l *Locker) EntriesOf(ctx context.Context, names []string, n int) ([][]driver.Entry, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, driver.NewStoreError("memory", driver.OpLedger, "", err)
+	if _, err := l.lock(ctx, driver.OpLedger, names[0]); err != nil {
+		return nil, err
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	defer l.unlock()
 	all := make([][]driver.Entry, len(names))
 	for i, name := range names {
-		all[i] = l.newest(name, n)
+		log := l.ledger.logs[name]
+		all[i] = slices.Clone(log[:min(len(log), n)])
+		for j, e := range all[i] {
+			all[i][j].Record = bytes.Clone(e.Record)
+		}
 	}
 	return all, nil
 }
 
 // CountersOf implements driver.Ledger.
 func (l *Locker) CountersOf(ctx context.Context, names, counters []string) ([]int64, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, driver.NewStoreError("memory", driver.OpLedger, "", err)
+	if _, err := l.lock(ctx, driver.OpLedger, names[0]); err != nil {
+		return nil, err
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	defer l.unlock()
 	all := make([]int64, len(names))
 	for i, name := range names {
 		all[i] = l.ledger.counters[[2]string{name, counters[i]}]
@@ -92,11 +82,10 @@ func (l *Locker) CountersOf(ctx context.Context, names, counters []string) ([]in
 
 // Raise implements driver.Ledger.
 func (l *Locker) Raise(ctx context.Context, name, counter string, to int64) (int64, error) {
-	if err := ctx.Err(); err != nil {
-		return 0, driver.NewStoreError("memory", driver.OpLedger, name, err)
+	if _, err := l.lock(ctx, driver.OpLedger, name); err != nil {
+		return 0, err
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	defer l.unlock()
 	if l.ledger.counters == nil {
 		l.ledger.counters = map[[2]string]int64{}
 	}

@@ -38,20 +38,20 @@ var (
 
 // New returns an empty Locker.
 func New() *Locker {
-	return &Locker{now: time.Now, keys: map[string]*entry{}, queues: queues{lines: map[string]*line{}, listeners: map[string]*listener{}}}
+	return &Locker{now: time.Now, keys: map[string]*entry{}, queues: queues{byKey: map[string]*queue{}, subscribers: map[string]*subscriber{}}}
 }
 
 // An entry is the state of a key, until it ends.
 type entry struct {
 	key string
-	// A key that is done has one holder: the claim that has left the marker.
 	holders.Key
-	room   [1]holders.Holder // for the only one
-	done   bool
-	record []byte    // kept with a done marker
-	ends   time.Time // when all of these have ended
-	index  int       // in the heap of expiries
+	room  [1]holders.Holder // for the only one
+	ends  time.Time         // when all that is in the key has ended
+	index int               // in the heap of expiries, or unplanned
 }
+
+// unplanned is the index of an entry that is not in the heap, because nothing is in its key.
+const unplanned = -1
 
 // Describe implements driver.Describer. Only the ID distinguishes claims. Any number of them can
 // share a key. Claims that are not queued poll.
@@ -61,62 +61,39 @@ func (l *Locker) Describe() driver.Description {
 
 // TryAcquire implements driver.Locker.
 func (l *Locker) TryAcquire(ctx context.Context, c driver.Claim) (driver.Answer, error) {
-	if err := ctx.Err(); err != nil {
-		return driver.Answer{}, driver.NewStoreError("memory", driver.OpAcquire, c.Key, err)
+	now, err := l.lock(ctx, driver.OpAcquire, c.Key)
+	if err != nil {
+		return driver.Answer{}, err
 	}
-	l.mu.Lock()
 	defer l.unlock()
-	now := l.sweep()
+	e := l.entry(c.Key, now)
 	if c.Queue != driver.Unqueued {
-		return l.acquireInLine(c, now), nil
+		return l.acquireQueued(e, c, now), nil
 	}
-	return l.acquire(c, now), nil
+	return l.acquire(e, c, now), nil
 }
 
-// acquire is TryAcquire of a claim that ignores the queue. The caller holds l.mu.
-func (l *Locker) acquire(c driver.Claim, now time.Time) driver.Answer {
-	e := l.entry(c.Key, now)
-	if e == nil {
-		e = &entry{key: c.Key, ends: now.Add(c.TTL)}
-		e.Holders = e.room[:0]
-		l.keys[c.Key] = e
-		heap.Push(&l.expiry, e)
-	}
-	h := e.Find(c.ID)
-	switch {
-	case e.done:
-		return driver.Answer{State: driver.Done, Left: e.ends.Sub(now), Record: bytes.Clone(e.record), Label: e.Holders[0].Label}
-	case h != nil && !h.Released:
-		l.extend(e, h, now.Add(c.TTL))
-		return driver.Answer{State: driver.Granted, Fence: h.Fence, Seat: h.Seat, Held: true}
-	case h != nil || !e.Admits(c):
-		grant := e.Refuse(c, now)
-		l.plan(e)
-		return grant
-	}
-	grant := l.nextFence(c)
-	e.Add(c, &grant, now.Add(c.TTL))
+// acquire makes a claim, whatever the queue holds. The caller holds l.mu. A Locker never loses its
+// last fence, so its first one is the clock. A program that starts again after 65 ms or more
+// therefore has larger fences than before.
+func (l *Locker) acquire(e *entry, c driver.Claim, now time.Time) driver.Answer {
+	answer, _ := e.Acquire(c, now, &l.counter, l.counter != 0)
 	l.plan(e)
-	return grant
+	answer.Record = bytes.Clone(answer.Record)
+	return answer
 }
 
 // Renew implements driver.Locker.
 func (l *Locker) Renew(ctx context.Context, c driver.Claim) (bool, error) {
-	if err := ctx.Err(); err != nil {
-		return false, driver.NewStoreError("memory", driver.OpRenew, c.Key, err)
+	now, err := l.lock(ctx, driver.OpRenew, c.Key)
+	if err != nil {
+		return false, err
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	now := l.sweep()
+	defer l.unlock()
 	e := l.entry(c.Key, now)
-	h := e.find(c.ID)
-	if h == nil || h.Released || e.done {
-		return false, nil
-	}
-	l.extend(e, h, now.Add(c.TTL))
-	h.Use(c.Fence, c.Reserve)
-	l.counter = max(l.counter, h.Last)
-	return true, nil
+	held, _ := e.Renew(c, now, &l.counter)
+	l.plan(e)
+	return held, nil
 }
 
 // RenewBatch implements driver.BatchRenewer.
@@ -129,40 +106,56 @@ func (l *Locker) RenewBatch(ctx context.Context, claims []driver.Claim, report f
 
 // Release implements driver.Locker.
 func (l *Locker) Release(ctx context.Context, c driver.Claim, after driver.After) (bool, error) {
-	if err := ctx.Err(); err != nil {
-		return false, driver.NewStoreError("memory", driver.OpRelease, c.Key, err)
+	now, err := l.lock(ctx, driver.OpRelease, c.Key)
+	if err != nil {
+		return false, err
 	}
-	l.mu.Lock()
 	defer l.unlock()
-	now := l.sweep()
-	held := l.release(c, after, now)
+	e := l.entry(c.Key, now)
+	after.Record = bytes.Clone(after.Record)
+	held, _ := e.Release(c, after, now)
+	l.plan(e)
 	if c.Queue != driver.Unqueued {
-		l.leaveLine(c, now)
+		l.leaveQueue(e, c, now)
 	}
 	return held, nil
 }
 
-// release is Release of a claim that ignores the queue. The caller holds l.mu.
-func (l *Locker) release(c driver.Claim, after driver.After, now time.Time) bool {
-	e := l.entry(c.Key, now)
-	h := e.find(c.ID)
-	switch {
-	case h == nil:
-		l.remove(e, c.ID)
-		return false
-	case h.Released: // and this release is repeated
-		return true
-	case after.Keep <= 0:
-		l.remove(e, c.ID)
-		return true
+// entry returns the state of the key. If nothing is in the key, the entry is new, and plan keeps it
+// if something is by then.
+func (l *Locker) entry(key string, now time.Time) *entry {
+	if e := l.keys[key]; e != nil {
+		e.Expire(now)
+		return e
 	}
-	h.Released = true
-	if after.Done && h.MaxHolders == 1 {
-		e.done, e.record, h.Label = true, bytes.Clone(after.Record), c.Label
-		e.Wanted = holders.Wanted{} // a claim that waits learns that the key is done
+	e := &entry{key: key, index: unplanned}
+	e.Holders = e.room[:0]
+	return e
+}
+
+// plan has an entry end with what is in its key, or now if nothing is.
+func (l *Locker) plan(e *entry) {
+	e.ends = e.Ends()
+	switch known := e.index != unplanned; {
+	case e.IsFree() && known:
+		delete(l.keys, e.key)
+		heap.Remove(&l.expiry, e.index)
+	case e.IsFree():
+	case known:
+		heap.Fix(&l.expiry, e.index)
+	default:
+		l.keys[e.key] = e
+		heap.Push(&l.expiry, e)
 	}
-	l.extend(e, h, now.Add(after.Keep))
-	return true
+}
+
+// lock locks l.mu and returns the time, or an error if ctx has ended. The caller calls unlock.
+func (l *Locker) lock(ctx context.Context, op driver.Op, key string) (time.Time, error) {
+	if err := ctx.Err(); err != nil {
+		return time.Time{}, driver.NewStoreError("memory", op, key, err)
+	}
+	l.mu.Lock()
+	return l.sweep(), nil
 }
 
 // sweep removes what has ended, so that memory is bounded by what is live. It returns the time.
@@ -173,14 +166,6 @@ func (l *Locker) sweep() time.Time {
 		delete(l.keys, e.key)
 	}
 	return now
-}
-
-// nextFence returns the grant of a free key, with its fence and the fences that it reserves. A
-// Locker never loses its counter, so its first fence is the clock. A program that starts again
-// after 65 ms or more therefore has larger fences than before.
-func (l *Locker) nextFence(c driver.Claim) (grant driver.Answer) {
-	grant, l.counter = holders.Fence(c, l.counter, l.counter != 0, holders.Clock(l.now()))
-	return grant
 }
 
 // expiries is a heap of entries by their end. It implements heap.Interface.

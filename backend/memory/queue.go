@@ -9,44 +9,44 @@ import (
 
 var _ driver.Subscriber = (*Locker)(nil)
 
-// queues are the queues of waiting claims, and their subscribers. Locker.mu guards them.
+// queues are the queues of all keys, and the subscribers of their waiters. Locker.mu guards them.
 type queues struct {
-	lines     map[string]*line     // by key
-	listeners map[string]*listener // by ID
-	calls     []func()             // to make after the mutex was unlocked
+	byKey       map[string]*queue
+	subscribers map[string]*subscriber // by ID
+	calls       []func()               // to make after the mutex was unlocked
 }
 
-type listener struct{ called func(in time.Duration) }
+type subscriber struct{ notify func(in time.Duration) }
 
-// A line is the queue of a key's waiting claims, first come, first served.
-type line struct {
-	places  []place
-	called  string // the claim that was notified, or ""
-	at      time.Time
-	watcher string // the claim that checks whether it has come, or ""
+// A queue has the waiting claims of a key: first come, first served.
+type queue struct {
+	waiters    []waiter
+	notified   string // the claim that was notified, or ""
+	notifiedAt time.Time
+	watcher    string // the claim that checks whether the notified one has come, or ""
 }
 
-type place struct {
+type waiter struct {
 	id    string
 	asked time.Time // when it last asked
 	until time.Time // when it loses its position, unless it asks before
 }
 
 // Subscribe implements driver.Subscriber. Without an ID, it never notifies.
-func (l *Locker) Subscribe(_, id string, called func(in time.Duration)) (stop func()) {
+func (l *Locker) Subscribe(_, id string, notify func(in time.Duration)) (stop func()) {
 	if id == "" {
 		return func() {}
 	}
-	me := &listener{called}
+	me := &subscriber{notify}
 	l.mu.Lock()
-	l.queues.listeners[id] = me
+	l.queues.subscribers[id] = me
 	l.mu.Unlock()
-	called(0)
+	notify(0)
 	return func() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		if l.queues.listeners[id] == me {
-			delete(l.queues.listeners, id)
+		if l.queues.subscribers[id] == me {
+			delete(l.queues.subscribers, id)
 		}
 	}
 }
@@ -61,145 +61,145 @@ func (l *Locker) unlock() {
 	}
 }
 
-// tell notifies the claim of that ID, if it has a subscriber.
-func (q *queues) tell(id string, in time.Duration) {
-	if who := q.listeners[id]; who != nil {
-		q.calls = append(q.calls, func() { who.called(in) })
+// notify notifies the claim with that ID, if it has a subscriber.
+func (qs *queues) notify(id string, in time.Duration) {
+	if s := qs.subscribers[id]; s != nil {
+		qs.calls = append(qs.calls, func() { s.notify(in) })
 	}
 }
 
-// acquireInLine is TryAcquire of a claim that respects the queue. The caller holds l.mu.
-func (l *Locker) acquireInLine(c driver.Claim, now time.Time) driver.Answer {
-	q := &l.queues
-	w := q.line(c.Key, now)
-	ahead := w.stand(c, now)
-	if e := l.entry(c.Key, now); e.find(c.ID) == nil && e.admits(c) {
-		if turn, left := w.turn(q, c.ID, now); turn != "" && turn != c.ID {
-			return driver.Answer{State: driver.Busy, Reason: driver.OtherNotified, Left: left, Holder: turn, Ahead: w.ahead(c)}
+// acquireQueued makes a claim that respects the queue. The caller holds l.mu.
+func (l *Locker) acquireQueued(e *entry, c driver.Claim, now time.Time) driver.Answer {
+	qs := &l.queues
+	q := qs.of(c.Key, now)
+	ahead := q.enqueue(c, now)
+	if e.Find(c.ID) == nil && !e.Done && e.Admits(c) {
+		if first, left := q.next(qs, c.ID, now); first != "" && first != c.ID {
+			return driver.Answer{State: driver.Busy, Reason: driver.OtherNotified, Left: left, Holder: first, Ahead: q.ahead(c)}
 		}
-	} else if w.called == c.ID {
-		w.called = "" // it has come, and another claim was first
+	} else if q.notified == c.ID {
+		q.notified = "" // it has come, and another claim was faster
 	}
-	grant := l.acquire(c, now)
-	if grant.State == driver.Busy {
-		grant.Ahead = ahead
-		return grant
+	answer := l.acquire(e, c, now)
+	if answer.State == driver.Busy {
+		answer.Ahead = ahead
+		return answer
 	}
-	w.leave(c.ID)
-	if grant.State == driver.Granted && w.watcher != "" {
-		q.tell(w.watcher, -1)
-		w.watcher = ""
+	q.remove(c.ID)
+	if answer.State == driver.Granted && q.watcher != "" {
+		qs.notify(q.watcher, -1)
+		q.watcher = ""
 	}
-	if grant.State == driver.Granted && c.MaxHolders > 1 { // the next one may share the key
-		w.turn(q, "", now)
+	if answer.State == driver.Granted && c.MaxHolders > 1 { // the next one may share the key
+		q.next(qs, "", now)
 	}
-	return grant
+	return answer
 }
 
-// leaveLine updates the queue after a release. The caller holds l.mu.
-func (l *Locker) leaveLine(c driver.Claim, now time.Time) {
-	q := &l.queues
-	w := q.line(c.Key, now)
-	w.leave(c.ID)
-	e := l.entry(c.Key, now)
+// leaveQueue updates the queue after a release. The caller holds l.mu.
+func (l *Locker) leaveQueue(e *entry, c driver.Claim, now time.Time) {
+	qs := &l.queues
+	q := qs.of(c.Key, now)
+	q.remove(c.ID)
 	switch {
-	case e.isShared():
-		w.turn(q, "", now)
-	case e.find(c.ID) != nil: // and all waiters are notified of what it has left
-		for _, p := range w.places {
-			q.tell(p.id, 0)
+	case e.IsShared():
+		q.next(qs, "", now)
+	case e.Find(c.ID) != nil: // all waiters are notified of what it has left
+		for _, w := range q.waiters {
+			qs.notify(w.id, 0)
 		}
 	}
 }
 
-// line returns the queue of the key. It also removes a few queues whose claims have all expired,
-// so that their number is bounded.
-func (q *queues) line(key string, now time.Time) *line {
-	looked := 0
-	for other, w := range q.lines {
-		if w.forget(now); len(w.places) == 0 {
-			delete(q.lines, other)
+// of returns the queue of the key. It also removes a few queues whose claims have all expired, so
+// that their number is bounded.
+func (qs *queues) of(key string, now time.Time) *queue {
+	checked := 0
+	for other, q := range qs.byKey {
+		if q.expire(now); len(q.waiters) == 0 {
+			delete(qs.byKey, other)
 		}
-		if looked++; looked == 3 {
+		if checked++; checked == 3 {
 			break
 		}
 	}
-	w := q.lines[key]
-	if w == nil {
-		w = &line{}
-		q.lines[key] = w
+	q := qs.byKey[key]
+	if q == nil {
+		q = &queue{}
+		qs.byKey[key] = q
 	}
-	w.forget(now)
-	return w
+	q.expire(now)
+	return q
 }
 
-// forget removes claims that have not asked for too long.
-func (w *line) forget(now time.Time) {
-	w.places = slices.DeleteFunc(w.places, func(p place) bool { return !now.Before(p.until) })
+// expire removes claims that have not asked for too long.
+func (q *queue) expire(now time.Time) {
+	q.waiters = slices.DeleteFunc(q.waiters, func(w waiter) bool { return !now.Before(w.until) })
 }
 
-// stand keeps the position of c, or appends c, if it is queued. It returns how many claims are
-// ahead of c.
-func (w *line) stand(c driver.Claim, now time.Time) (ahead int) {
-	ahead = w.ahead(c)
-	switch p := (place{c.ID, now, now.Add(c.TTL)}); {
+// enqueue appends c if it is Queued, or keeps its position. It returns how many claims are ahead of
+// c.
+func (q *queue) enqueue(c driver.Claim, now time.Time) (ahead int) {
+	ahead = q.ahead(c)
+	switch w := (waiter{c.ID, now, now.Add(c.TTL)}); {
 	case c.Queue != driver.Queued:
-	case ahead < len(w.places):
-		w.places[ahead] = p
+	case ahead < len(q.waiters):
+		q.waiters[ahead] = w
 	default:
-		w.places = append(w.places, p)
+		q.waiters = append(q.waiters, w)
 	}
 	return ahead
 }
 
 // ahead returns how many claims are ahead of c.
-func (w *line) ahead(c driver.Claim) int {
-	if i := slices.IndexFunc(w.places, func(p place) bool { return p.id == c.ID }); i >= 0 {
+func (q *queue) ahead(c driver.Claim) int {
+	if i := slices.IndexFunc(q.waiters, func(w waiter) bool { return w.id == c.ID }); i >= 0 {
 		return i
 	}
-	return len(w.places)
+	return len(q.waiters)
 }
 
-// turn returns the claim that may take the key, which is free, and for how long. It is "" if there
-// is none. turn notifies the claim, unless it is the one that asks. It removes claims of which
-// nobody is left: they have no subscriber, and have not asked for long.
-func (w *line) turn(q *queues, asker string, now time.Time) (id string, left time.Duration) {
-	for len(w.places) > 0 {
-		id = w.places[0].id
-		waited := now.Sub(w.at)
+// next returns the claim that may take the key, which is free, and for how long it may. The ID is
+// "" if there is none. next notifies the claim, unless it is the asker. It removes claims whose
+// caller has gone: they have no subscriber, and have not asked for NotifyGrace.
+func (q *queue) next(qs *queues, asker string, now time.Time) (id string, left time.Duration) {
+	for len(q.waiters) > 0 {
+		id = q.waiters[0].id
+		waited := now.Sub(q.notifiedAt)
 		switch {
 		case id == asker:
 			return id, 0
-		case q.listeners[id] == nil && now.Sub(w.places[0].asked) >= driver.NotifyGrace:
+		case qs.subscribers[id] == nil && now.Sub(q.waiters[0].asked) >= driver.NotifyGrace:
 			// its caller has gone
-		case id != w.called:
-			w.call(q, id, now)
+		case id != q.notified:
+			q.notifyFirst(qs, now)
 			return id, driver.NotifyGrace
 		case waited < driver.NotifyGrace:
 			return id, driver.NotifyGrace - waited
 		}
-		w.leave(id)
+		q.remove(id)
 	}
 	return "", 0
 }
 
-// call notifies the first claim, and lets the next subscriber check whether that claim comes.
-func (w *line) call(q *queues, id string, now time.Time) {
-	w.called, w.at, w.watcher = id, now, ""
-	q.tell(id, 0)
-	for _, p := range w.places[1:] {
-		if q.listeners[p.id] != nil {
-			w.watcher = p.id
-			q.tell(p.id, driver.NotifyGrace)
+// notifyFirst notifies the first claim. The next subscriber checks whether that claim comes.
+func (q *queue) notifyFirst(qs *queues, now time.Time) {
+	first := q.waiters[0].id
+	q.notified, q.notifiedAt, q.watcher = first, now, ""
+	qs.notify(first, 0)
+	for _, w := range q.waiters[1:] {
+		if qs.subscribers[w.id] != nil {
+			q.watcher = w.id
+			qs.notify(w.id, driver.NotifyGrace)
 			return
 		}
 	}
 }
 
-// leave removes a claim from the queue.
-func (w *line) leave(id string) {
-	w.places = slices.DeleteFunc(w.places, func(p place) bool { return p.id == id })
-	if w.called == id {
-		w.called = ""
+// remove removes a claim from the queue.
+func (q *queue) remove(id string) {
+	q.waiters = slices.DeleteFunc(q.waiters, func(w waiter) bool { return w.id == id })
+	if q.notified == id {
+		q.notified = ""
 	}
 }

@@ -9,10 +9,13 @@ import (
 	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
-// A Key is the claims that hold a key, or keep it by their minimum hold, and the wanted claim.
+// A Key is the claims that hold a key, or keep it by their minimum hold, and the wanted claim. If
+// Done is set, the work is done: the key has one holder, the claim that has left the marker.
 type Key struct {
 	Holders []Holder
 	Wanted  Wanted
+	Done    bool
+	Record  []byte // of the marker
 }
 
 // A Holder is a claim that was granted.
@@ -39,11 +42,15 @@ type Wanted struct {
 // MaxHolders returns how many may hold the key of the claim at a time.
 func MaxHolders(c driver.Claim) int { return max(c.MaxHolders, 1) }
 
-// Expire forgets holders whose lease has ended, and the wanted claim if its time has passed.
+// Expire forgets holders whose lease has ended, a marker that has expired, and the wanted claim if
+// its time has passed.
 func (k *Key) Expire(now time.Time) {
 	k.Holders = slices.DeleteFunc(k.Holders, func(h Holder) bool { return !now.Before(h.Ends) })
 	if !now.Before(k.Wanted.Until) {
 		k.Wanted = Wanted{}
+	}
+	if len(k.Holders) == 0 {
+		k.Done, k.Record = false, nil
 	}
 }
 
@@ -167,15 +174,4 @@ func (k *Key) Ends() time.Time {
 		}
 	}
 	return ends
-}
-
-// Shown returns the holders as driver.Inspector shows them.
-func (k *Key) Shown(now time.Time) (shown []driver.Holder) {
-	for _, h := range k.Holders {
-		shown = append(shown, driver.Holder{
-			ID: h.ID, Label: h.Label, Fence: h.Fence, Left: h.Ends.Sub(now), MaxHolders: h.MaxHolders, Seat: h.Seat,
-			Kept: h.Released,
-		})
-	}
-	return shown
 }

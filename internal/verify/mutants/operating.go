@@ -4,17 +4,17 @@ package main
 var operating = []mutant{
 	{
 		name: "mutant_break_frees_the_key", rule: 29, does: "a key whose lease was broken is free at once",
-		hunks: []hunk{{"backend/memory/inspect.go", "h.ID, h.Label, h.Released = b.ID, b.Label, true", "l.remove(e, id)"}},
+		hunks: []hunk{{"backend/internal/holders/decide.go", "h.ID, h.Label, h.Released = b.ID, b.Label, true", "k.Remove(id)"}},
 		pkg:   "inspect", test: "TestBreak_endsTheRunBeforeAnotherBegins",
 	},
 	{
 		name: "mutant_break_hits_any_holder", rule: 29, does: "a lease is broken whoever holds it",
-		hunks: []hunk{{"backend/memory/inspect.go", "	h := e.find(id)\n	switch {\n	case e == nil || e.done:", "	h := e.find(id)\n	if e != nil && len(e.Holders) > 0 {\n		h = &e.Holders[0]\n		id = h.ID\n	}\n	switch {\n	case e == nil || e.done:"}},
+		hunks: []hunk{{"backend/internal/holders/decide.go", "	h := k.Find(id)\n	switch {\n	case k.Done:", "	h := k.Find(id)\n	if len(k.Holders) > 0 {\n		h = &k.Holders[0]\n		id = h.ID\n	}\n	switch {\n	case k.Done:"}},
 		pkg:   "inspect", test: "TestBreak_hitsNoLaterHolder",
 	},
 	{
 		name: "mutant_holder_of_a_broken_lease_renews", rule: 29, does: "the holder of a broken lease goes on",
-		hunks: []hunk{{"backend/memory/inspect.go", "h.ID, h.Label, h.Released = b.ID, b.Label, true", "h.Label = b.Label"}},
+		hunks: []hunk{{"backend/internal/holders/decide.go", "h.ID, h.Label, h.Released = b.ID, b.Label, true", "h.Label = b.Label"}},
 		pkg:   "inspect", test: "TestBreak_endsTheRunBeforeAnotherBegins",
 	},
 	{
