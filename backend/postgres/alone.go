@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"time"
 
 	"github.com/seed-1795987d/onerun/guard/driver"
@@ -14,83 +15,71 @@ const (
 	held   = "held"
 	kept   = "kept" // by a minimum hold
 	done   = "done"
-	shared = "shared" // what claims share, see sharing.go
+	shared = "shared" // the claims that share the key are in the column sharing
 )
 
-// races is how often a statement is repeated at once after another one has changed the row that it
-// had read. Each time, another claim has made progress.
-const races = 20
+// errShared is the result of a statement for a claim that holds its key alone. It has done nothing,
+// because claims share the key.
+var errShared = errors.New("claims share the key")
 
-// isPlain reports whether the claim asks for a key alone, and asks for nothing special. All others
-// are decided by package holders.
+// isPlain reports whether the claim asks for a key alone, and asks for nothing special. Package
+// holders decides all others.
 func isPlain(c driver.Claim) bool {
 	return c.MaxHolders <= 1 && c.Fence == 0 && c.Hint == 0
 }
 
-// acquireAlone makes a plain claim. found is the state of the row. If it is shared, nothing was
-// done.
-func (l *Locker) acquireAlone(
-	ctx context.Context, c driver.Claim,
-) (grant driver.Answer, found string, err error) {
-	for range races {
+// acquireAlone makes a plain claim, or returns errShared.
+func (l *Locker) acquireAlone(ctx context.Context, c driver.Claim) (answer driver.Answer, err error) {
+	err = repeat(func() (bool, error) {
 		var fence, last sql.NullInt64
 		var mine, live, elsewhere bool
-		var id string
+		var found, id string
 		var label, record encoded
 		var left int64
-		err := l.db.QueryRowContext(ctx, l.sql().acquire,
+		err := l.db.QueryRowContext(ctx, l.sql("acquire"),
 			[]byte(c.Key), c.ID, micros(c.TTL), []byte(c.Label), max(c.Reserve, 0),
 		).Scan(&fence, &last, &mine, &live, &found, &id, &label, &left, &record, &elsewhere)
 		switch {
-		case isRace(err): // as if the row had changed
 		case err != nil:
-			return driver.Answer{}, "", err
 		case fence.Valid:
-			grant = driver.Answer{State: driver.Granted, Fence: uint64(fence.Int64), Held: mine}
+			answer = driver.Answer{State: driver.Granted, Fence: uint64(fence.Int64), Held: mine}
 			if !mine {
-				grant.Reserved = int(last.Int64 - fence.Int64)
+				answer.Reserved = int(last.Int64 - fence.Int64)
 			}
-			return grant, held, nil
+			return true, nil
 		case live && found == shared:
-			return driver.Answer{}, shared, nil
+			return false, errShared
+		case live && found == done:
+			answer = driver.Answer{State: driver.Done, Left: duration(left), Label: string(label), Record: record}
+			return true, nil
 		case live && !mine:
-			grant = driver.Answer{
-				State: driver.Busy, Left: duration(left), Label: string(label), Holder: id,
-			}
-			if found == done {
-				grant.State, grant.Holder, grant.Record = driver.Done, "", record
-			}
-			return grant, found, nil
+			answer = driver.Answer{State: driver.Busy, Left: duration(left), Label: string(label), Holder: id}
+			return true, nil
 		case elsewhere:
-			return driver.Answer{}, "", l.errElsewhere()
+			return false, l.errElsewhere()
 		}
-	}
-	return contested, free, nil
+		return false, err
+	})
+	return answer, err
 }
 
-// contested is the answer to a claim of a row that others have changed too often meanwhile.
-var contested = driver.Answer{State: driver.Busy, Reason: driver.Collided, Left: time.Millisecond}
-
-// renewAlone renews a claim that holds its key alone. If found is shared, nothing was done.
-func (l *Locker) renewAlone(
-	ctx context.Context, c driver.Claim,
-) (renewed bool, found string, err error) {
-	for range races {
-		var n int
-		err = l.db.QueryRowContext(ctx, l.sql().renew,
+// renewAlone renews a claim that holds its key alone, or returns errShared.
+func (l *Locker) renewAlone(ctx context.Context, c driver.Claim) (held bool, err error) {
+	err = repeat(func() (bool, error) {
+		var found string
+		err := l.db.QueryRowContext(ctx, l.sql("renew"),
 			[]byte(c.Key), c.ID, micros(c.TTL), int64(c.Fence), max(c.Reserve, 0),
-		).Scan(&n, &found)
-		if !isRace(err) {
-			return n > 0, found, err
+		).Scan(&held, &found)
+		if err == nil && found == shared {
+			err = errShared
 		}
-	}
-	return false, "", err
+		return err == nil, err
+	})
+	return held, err
 }
 
-// releaseAlone releases a claim that holds its key alone. If found is shared, nothing was done.
-func (l *Locker) releaseAlone(
-	ctx context.Context, c driver.Claim, after driver.After,
-) (released bool, found string, err error) {
+// releaseAlone releases a claim that holds its key alone, or returns errShared.
+func (l *Locker) releaseAlone(ctx context.Context, c driver.Claim, after driver.After) (released bool, err error) {
 	leave, record := free, any(nil)
 	switch {
 	case after.Keep <= 0:
@@ -100,30 +89,28 @@ func (l *Locker) releaseAlone(
 	default:
 		leave = kept
 	}
-	for range races {
-		var n int
+	err = repeat(func() (bool, error) {
 		var notify, mine, live bool
+		var found string
 		var commit sql.NullString
-		err = l.db.QueryRowContext(ctx, l.sql().release,
+		err := l.db.QueryRowContext(ctx, l.sql("release"),
 			[]byte(c.Key), c.ID, leave, micros(after.Keep), []byte(c.Label), record,
-		).Scan(&n, &notify, &commit, &found, &mine, &live)
+		).Scan(&released, &notify, &commit, &found, &mine, &live)
 		switch {
-		case isRace(err):
 		case err != nil:
-			return false, "", err
-		case n > 0:
-			if notify {
-				l.sender.send(payload(c.Key))
-			}
-			return true, found, nil
-		case found == held && mine && live: // another call has changed it meanwhile
-		case found == shared:
-			return false, shared, nil
-		default: // released before, if it has left something
-			return mine && live && (found == kept || found == done), found, nil
+			return false, err
+		case released && notify:
+			l.sender.send(payload(c.Key))
+		case !released && found == shared:
+			return false, errShared
+		case !released && found == held && mine && live: // another call has changed it meanwhile
+			return false, nil
+		case !released: // it was released before if it has left something
+			released = mine && live && (found == kept || found == done)
 		}
-	}
-	return false, "", err
+		return true, nil
+	})
+	return released, err
 }
 
 // micros returns a duration in whole microseconds, rounded up.

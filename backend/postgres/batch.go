@@ -4,88 +4,214 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
 var _ driver.BatchRenewer = (*Locker)(nil)
 
-// alongside is how many claims of a batch are renewed by themselves at a time.
-const alongside = 4
+const (
+	// maxBatch is how many claims a statement renews, unless a single call has more.
+	maxBatch = 1000
+	// maxBatches is how many such statements run at a time.
+	maxBatches = 4
+	// maxSingle is how many claims of a batch are renewed by a statement of their own at a time.
+	maxSingle = 4
+)
 
-// RenewBatch implements driver.BatchRenewer, by one statement for a thousand claims. Claims that
-// share their key are renewed by themselves.
+// RenewBatch implements driver.BatchRenewer, by one statement. Claims that share their key, and
+// those of a row that is locked, are renewed by a statement each.
 func (l *Locker) RenewBatch(
 	ctx context.Context, claims []driver.Claim, report func(i int, held bool, err error),
 ) {
-	var single, together []int
-	for i, c := range claims {
-		if c.MaxHolders > 1 {
-			single = append(single, i)
-		} else {
-			together = append(together, i)
+	slots := make(chan struct{}, maxSingle)
+	var single sync.WaitGroup
+	for i, a := range l.merger.renew(ctx, claims) {
+		if !a.again {
+			report(i, a.held, a.err)
+			continue
 		}
-	}
-	for part := range slices.Chunk(together, maxBatch) {
-		single = append(single, l.renewTogether(ctx, claims, part, report)...)
-	}
-	l.renewSingly(ctx, claims, single, report)
-}
-
-// renewTogether renews a part of the claims. It returns the indexes of claims on which it has not
-// reported, because they must be renewed by themselves.
-func (l *Locker) renewTogether(
-	ctx context.Context, claims []driver.Claim, part []int, report func(i int, held bool, err error),
-) (single []int) {
-	var of []driver.Claim
-	for _, i := range part {
-		of = append(of, claims[i])
-	}
-	answers, err := l.merger.renew(ctx, of)
-	for n, i := range part {
-		switch {
-		case err != nil:
-			report(i, false, l.storeError(driver.OpRenew, claims[i].Key, err))
-		case answers[n].again && !answers[n].held:
-			single = append(single, i)
-		default:
-			report(i, answers[n].held, answers[n].err)
-		}
-	}
-	return single
-}
-
-// renewSingly renews claims by a statement each, a few at a time.
-func (l *Locker) renewSingly(
-	ctx context.Context, claims []driver.Claim, indexes []int,
-	report func(i int, held bool, err error),
-) {
-	slots := make(chan struct{}, alongside)
-	var all sync.WaitGroup
-	for _, i := range indexes {
-		slots <- struct{}{}
-		all.Go(func() {
+		single.Go(func() {
+			slots <- struct{}{}
 			defer func() { <-slots }()
 			held, err := l.Renew(ctx, claims[i])
 			report(i, held, err)
 		})
 	}
-	all.Wait()
+	single.Wait()
 }
 
-// query calls f for each row of a statement's answer.
-func (l *Locker) query(
-	ctx context.Context, f func(scan func(...any) error) error, statement string, args ...any,
-) error {
-	rows, err := l.db.QueryContext(ctx, statement, args...)
-	if err != nil {
-		return err
+// A batchAnswer is the answer to a claim of a batch. If again is set, the claim must be renewed by
+// a statement of its own.
+type batchAnswer struct {
+	held, again bool
+	err         error
+}
+
+// A batch is the claims of a call. The answers are in the same order.
+type batch struct {
+	ctx      context.Context
+	claims   []driver.Claim
+	answered chan []batchAnswer
+}
+
+// fail returns the answers if none of the claims could be renewed.
+func (b *batch) fail(l *Locker, err error) []batchAnswer {
+	all := make([]batchAnswer, len(b.claims))
+	for i, c := range b.claims {
+		all[i].err = l.storeError(driver.OpRenew, c.Key, err)
 	}
-	defer rows.Close()
-	for rows.Next() {
-		if err := f(rows.Scan); err != nil {
-			return err
+	return all
+}
+
+// A merger renews the batches of several calls by one statement. When the server is slow, renewals
+// fall due one by one. If each had a statement, each would need a connection, of which there may be
+// only one.
+type merger struct {
+	locker *Locker
+
+	mu      sync.Mutex
+	waiting []*batch
+	running int       // statements
+	newest  time.Time // when the newest statement was sent
+	timer   *time.Timer
+}
+
+// renew returns the answers to the claims, at the latest when ctx has ended.
+func (m *merger) renew(ctx context.Context, claims []driver.Claim) []batchAnswer {
+	if len(claims) == 0 {
+		return nil
+	}
+	b := &batch{ctx, claims, make(chan []batchAnswer, 1)}
+	m.mu.Lock()
+	m.waiting = append(m.waiting, b)
+	m.send()
+	m.mu.Unlock()
+	select {
+	case answers := <-b.answered:
+		return answers
+	case <-ctx.Done():
+		return b.fail(m.locker, ctx.Err())
+	}
+}
+
+// send sends the batches that wait, unless a statement runs that is likely to end soon. Its
+// connection may be dead, so that does not count for long. m.mu must be held.
+func (m *merger) send() {
+	m.waiting = slices.DeleteFunc(m.waiting, func(b *batch) bool { return b.ctx.Err() != nil })
+	if len(m.waiting) == 0 || m.running >= maxBatches {
+		return
+	}
+	patience := m.waiting[0].claims[0].TTL / 8
+	if rest := patience - time.Since(m.newest); m.running > 0 && rest > 0 {
+		if m.timer == nil {
+			m.timer = time.AfterFunc(rest, m.resend)
+		}
+		return
+	}
+	n, claims := 0, 0
+	for n < len(m.waiting) && (n == 0 || claims+len(m.waiting[n].claims) <= maxBatch) {
+		claims += len(m.waiting[n].claims)
+		n++
+	}
+	batches := slices.Clone(m.waiting[:n])
+	m.waiting = slices.Delete(m.waiting, 0, n)
+	m.running++
+	m.newest = time.Now()
+	go func() {
+		m.run(batches)
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.running--
+		m.send()
+	}()
+}
+
+// resend sends the batches that still wait.
+func (m *merger) resend() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.timer = nil
+	m.send()
+}
+
+// run renews the claims of batches. It ends when all of their contexts have ended.
+func (m *merger) run(batches []*batch) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(batches[0].ctx))
+	defer cancel()
+	var ended atomic.Int64
+	for _, b := range batches {
+		defer context.AfterFunc(b.ctx, func() {
+			if ended.Add(1) == int64(len(batches)) {
+				cancel()
+			}
+		})()
+	}
+	answers, err := m.locker.renewAll(ctx, batches)
+	for _, b := range batches {
+		if err != nil {
+			b.answered <- b.fail(m.locker, err)
+			continue
+		}
+		all := make([]batchAnswer, len(b.claims))
+		for i, c := range b.claims {
+			all[i] = answers[claimName{c.Key, c.ID}]
+		}
+		b.answered <- all
+	}
+}
+
+// A claimName identifies a claim among those of several batches.
+type claimName struct{ key, id string }
+
+// A batchClaim is a claim in the statement of a batch.
+type batchClaim struct {
+	I       int    `json:"i"`
+	Key     []byte `json:"key"`
+	ID      string `json:"id"`
+	Fence   uint64 `json:"fence"`
+	Reserve int    `json:"reserve"`
+	TTL     int64  `json:"ttl"`
+}
+
+// renewAll renews the claims of batches by one statement. A claim can be in several batches,
+// because a renewal that has no answer yet may be repeated: the highest fence counts.
+func (l *Locker) renewAll(ctx context.Context, batches []*batch) (map[claimName]batchAnswer, error) {
+	at := map[claimName]int{}
+	var claims []batchClaim
+	for _, b := range batches {
+		for _, c := range b.claims {
+			n, known := at[claimName{c.Key, c.ID}]
+			if !known {
+				n = len(claims)
+				at[claimName{c.Key, c.ID}] = n
+				claims = append(claims, batchClaim{})
+			}
+			if c.Fence >= claims[n].Fence {
+				claims[n] = batchClaim{n, []byte(c.Key), c.ID, c.Fence, max(c.Reserve, 0), micros(c.TTL)}
+			}
 		}
 	}
-	return rows.Err()
+	return ask(ctx, l, driver.OpRenew, string(claims[0].Key), func(ctx context.Context) (map[claimName]batchAnswer, error) {
+		answers := map[claimName]batchAnswer{}
+		err := l.query(ctx, func(scan scanFunc) error {
+			var i int
+			var a batchAnswer
+			err := scan(&i, &a.held, &a.again)
+			if err == nil {
+				a.again = a.again && !a.held
+				answers[claimName{string(claims[i].Key), claims[i].ID}] = a
+			}
+			return err
+		}, l.sql("renew_batch"), toJSON(claims))
+		if isRace(err) {
+			for name := range at {
+				answers[name] = batchAnswer{again: true}
+			}
+			err = nil
+		}
+		return answers, err
+	})
 }

@@ -21,7 +21,7 @@ const (
 // after a few releases, as a job does, and no other process uses the table.
 func (l *Locker) Clean(ctx context.Context, limit int) (deleted int, err error) {
 	return ask(ctx, l, driver.OpCleanUp, "", func(ctx context.Context) (int, error) {
-		result, err := l.db.ExecContext(ctx, l.sql().clean, limit)
+		result, err := l.db.ExecContext(ctx, l.sql("clean"), limit)
 		if err != nil {
 			return 0, err
 		}

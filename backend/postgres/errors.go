@@ -67,7 +67,12 @@ func ask[T any](
 // name is the name of the backend in errors.
 const name = "postgres"
 
+// storeError returns the error of an operation on a key.
 func (l *Locker) storeError(op driver.Op, key string, err error) *driver.StoreError {
+	var batch *driver.StoreError // of all claims of a statement
+	if errors.As(err, &batch) {
+		return &driver.StoreError{Backend: name, Op: op, Key: key, Kind: batch.Kind, Err: batch.Err}
+	}
 	kind := l.kindOf(op, err)
 	switch code := sqlState(err); code {
 	case "42P01", "42703":

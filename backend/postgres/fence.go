@@ -127,7 +127,7 @@ func (l *Locker) check(ctx context.Context, tx Tx, claims []driver.Claim) (ahead
 		return nil, l.storeError(driver.OpInspect, claims[0].Key, err)
 	}
 	for _, c := range claims {
-		r, err := scan(tx.QueryRowContext(ctx, p.sql.check, []byte(c.Key)))
+		r, err := scan(tx.QueryRowContext(ctx, p.statements["check"], []byte(c.Key)))
 		switch {
 		case errors.Is(err, sql.ErrNoRows):
 			return nil, stale(c)
@@ -174,7 +174,7 @@ func awaitFence(ctx context.Context, lease Lease, claims []driver.Claim) bool {
 // fence of the claim.
 func (r *row) holder(c driver.Claim) *holders.Holder {
 	h := r.Find(c.ID)
-	if h == nil || h.Released || r.done || c.Fence < h.First || c.Fence > h.Last {
+	if h == nil || h.Released || r.Done || c.Fence < h.First || c.Fence > h.Last {
 		return nil
 	}
 	return h
@@ -183,13 +183,13 @@ func (r *row) holder(c driver.Claim) *holders.Holder {
 // register notes that fences are in use, so that those before them are stale.
 func (l *Locker) register(ctx context.Context, ahead []driver.Claim) error {
 	for _, c := range ahead {
-		holds, err := l.operate(ctx, c.Key, func(r *row) (e effect, holds bool) {
+		holds, err := l.operate(ctx, c.Key, func(r *row) (holds bool, _ holders.Effect) {
 			h := r.holder(c)
 			if h == nil {
-				return nothing, false
+				return false, holders.Nothing
 			}
 			h.Use(c.Fence, 0)
-			return changed, true
+			return true, holders.Changed
 		})
 		if err != nil {
 			return err

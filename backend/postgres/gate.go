@@ -94,11 +94,19 @@ func (g *gate) pass(ctx context.Context, renewal bool) (leave func(), err error)
 	return g.leave, g.enter(ctx)
 }
 
-// inBackground calls f, which no caller waits for, through the gate of all calls.
-func (l *Locker) inBackground(ctx context.Context, f func() error) error {
+// inBackground calls f, which no caller waits for, through the gate of all calls, when the table is
+// known.
+func (l *Locker) inBackground(ctx context.Context, within time.Duration, f func(ctx context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
 	if err := l.calls.enter(ctx); err != nil {
 		return err
 	}
 	defer l.calls.leave()
-	return contain.Err(f)
+	return contain.Err(func() error {
+		if _, err := l.resolve(ctx); err != nil {
+			return err
+		}
+		return f(ctx)
+	})
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 
+	"github.com/seed-1795987d/onerun/backend/internal/holders"
 	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
@@ -16,34 +17,14 @@ func (l *Locker) Show(ctx context.Context, key string) (driver.KeyInfo, error) {
 		if err != nil {
 			return info, err
 		}
-		info = driver.KeyInfo{Time: r.now, Subscribers: -1, Wanted: r.Wanted.ID}
-		if r.done {
-			h := r.Holders[0]
-			info.Marker = &driver.Marker{
-				Label: h.Label, Left: h.Ends.Sub(r.now), Size: len(r.record),
-			}
-			return info, nil
-		}
-		info.Holders = r.Shown(r.now)
-		return info, nil
+		return r.Show(r.now), nil
 	})
 }
 
 // Marked implements driver.Inspector.
 func (l *Locker) Marked(ctx context.Context, keys []string) ([]bool, error) {
-	of := func(i int) []byte { return []byte(keys[i]) }
-	return askAll(ctx, l, driver.OpInspect, keys, of, func(scan func(...any) error, all []bool) error {
-		var standby, is bool
-		var i int
-		err := scan(&standby, &i, &is)
-		if err == nil && standby {
-			return errStandby
-		}
-		if err == nil {
-			all[i-1] = is
-		}
-		return err
-	}, func(s *statements) string { return s.marked })
+	key := func(i int) string { return keys[i] }
+	return queryEach(ctx, l, driver.OpInspect, keys, key, scanOne[bool], "marked")
 }
 
 // Keys implements driver.Inspector. The cursor is the last key of the page.
@@ -52,18 +33,14 @@ func (l *Locker) Keys(
 ) (keys []string, next string, err error) {
 	n = max(n, 1)
 	keys, err = ask(ctx, l, driver.OpInspect, prefix, func(ctx context.Context) (keys []string, err error) {
-		err = l.query(ctx, func(scan func(...any) error) error {
-			var standby bool
+		err = l.query(ctx, func(scan scanFunc) error {
 			var key encoded
-			err := scan(&standby, &key)
-			switch {
-			case err == nil && standby:
-				return errStandby
-			case key != nil:
+			err := scan(&key)
+			if key != nil {
 				keys = append(keys, string(key))
 			}
 			return err
-		}, l.sql().keys, []byte(prefix), after([]byte(prefix)), []byte(cursor), n)
+		}, l.sql("keys"), []byte(prefix), after([]byte(prefix)), []byte(cursor), n)
 		return keys, err
 	})
 	if len(keys) == n {
@@ -84,45 +61,19 @@ func after(prefix []byte) any {
 
 // Break implements driver.Inspector.
 func (l *Locker) Break(ctx context.Context, key, id string, b driver.Break) (bool, error) {
-	return l.operate(ctx, key, func(r *row) (e effect, answer bool) {
-		h := r.Find(id)
-		switch {
-		case r.done:
-			return nothing, false
-		case b.Now && h != nil:
-			r.Remove(id)
-			return freed, true
-		case h == nil || h.Released:
-			return nothing, !b.Now && r.Find(b.ID) != nil
-		}
-		h.ID, h.Label, h.Released = b.ID, b.Label, true
-		return changed, true
-	})
+	return l.operate(ctx, key, func(r *row) (bool, holders.Effect) { return r.Break(id, b) })
 }
 
 // Forget implements driver.Inspector.
 func (l *Locker) Forget(ctx context.Context, key string) (bool, error) {
-	return l.operate(ctx, key, func(r *row) (e effect, answer bool) {
-		if !r.done {
-			return nothing, false
-		}
-		r.Holders, r.done, r.record = nil, false, nil
-		return freed, true
-	})
+	return l.operate(ctx, key, func(r *row) (bool, holders.Effect) { return r.Forget() })
 }
 
 // operate changes a key for an operator.
 func (l *Locker) operate(
-	ctx context.Context, key string, f func(r *row) (e effect, answer bool),
+	ctx context.Context, key string, f func(r *row) (bool, holders.Effect),
 ) (bool, error) {
-	return ask(ctx, l, driver.OpInspect, key, func(ctx context.Context) (answer bool, err error) {
-		written, err := l.change(ctx, key, func(r *row) (e effect) {
-			e, answer = f(r)
-			return e
-		})
-		if err == nil && !written {
-			err = errRaces
-		}
-		return answer, err
+	return ask(ctx, l, driver.OpInspect, key, func(ctx context.Context) (bool, error) {
+		return change(ctx, l, key, f)
 	})
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"database/sql"
-	"encoding/json"
 	"errors"
 	"time"
 
@@ -21,6 +20,8 @@ const (
 	counterPrefix = "\x00c"
 )
 
+func counterKey(name, counter string) string { return counterPrefix + name + "\x00" + counter }
+
 // logRange returns the range of the keys of a log: from the first one, and up to the second one.
 func logRange(name string) (from, to []byte) {
 	return []byte(entryPrefix + name + "\x00"), []byte(entryPrefix + name + "\x01")
@@ -28,18 +29,15 @@ func logRange(name string) (from, to []byte) {
 
 // Append implements driver.Ledger. An entry is a row.
 func (l *Locker) Append(ctx context.Context, name string, e driver.Entry, keep int) error {
-	record := append([]byte{}, e.Record...)
+	record := append([]byte{}, e.Record...) // the statement may outlast the call
+	from, to := logRange(name)
+	sum := sha256.Sum256(record)
+	key := append(bytes.Clone(from), sum[:]...)
 	_, err := ask(ctx, l, driver.OpLedger, name, func(ctx context.Context) (none struct{}, err error) {
-		from, to := logRange(name)
-		sum := sha256.Sum256(record)
-		key := append(bytes.Clone(from), sum[:]...)
-		for range races {
-			_, err = l.db.ExecContext(ctx, l.sql().append, key, from, to, e.At, record, keep)
-			if !isRace(err) {
-				break
-			}
-		}
-		return none, err
+		return none, repeat(func() (done bool, err error) {
+			_, err = l.db.ExecContext(ctx, l.sql("append"), key, from, to, e.At, record, keep)
+			return err == nil, err
+		})
 	})
 	return err
 }
@@ -55,86 +53,73 @@ func (l *Locker) Entries(ctx context.Context, name string, n int) ([]driver.Entr
 
 // EntriesOf implements driver.Ledger.
 func (l *Locker) EntriesOf(ctx context.Context, names []string, n int) ([][]driver.Entry, error) {
-	of := func(i int) []byte { return []byte(entryPrefix + names[i]) }
-	return askAll(ctx, l, driver.OpLedger, names, of, func(scan func(...any) error, logs [][]driver.Entry) error {
-		var standby bool
+	prefix := func(i int) string { return entryPrefix + names[i] }
+	return queryEach(ctx, l, driver.OpLedger, names, prefix, func(scan scanFunc, logs [][]driver.Entry) error {
 		var i int
 		var at sql.NullInt64
 		var record encoded
-		err := scan(&standby, &i, &at, &record)
-		switch {
-		case err == nil && standby:
-			return errStandby
-		case at.Valid:
+		err := scan(&i, &at, &record)
+		if at.Valid {
 			logs[i-1] = append(logs[i-1], driver.Entry{At: at.Int64, Record: record})
 		}
 		return err
-	}, func(s *statements) string { return s.entries }, n)
+	}, "entries", n)
 }
 
 // CountersOf implements driver.Ledger.
 func (l *Locker) CountersOf(ctx context.Context, names, counters []string) ([]int64, error) {
-	of := func(i int) []byte { return []byte(counterPrefix + names[i] + "\x00" + counters[i]) }
-	return askAll(ctx, l, driver.OpLedger, names, of, func(scan func(...any) error, all []int64) error {
-		var standby bool
-		var i int
-		var value int64
-		err := scan(&standby, &i, &value)
-		if err == nil && standby {
-			return errStandby
-		}
-		if err == nil {
-			all[i-1] = value
-		}
-		return err
-	}, func(s *statements) string { return s.counters })
-}
-
-// askAll runs a statement for several keys: $1 is a list of them, in JSON and base64. read reads a
-// row into the answers, of which there is one for each name.
-func askAll[T any](
-	ctx context.Context, l *Locker, op driver.Op, names []string, key func(i int) []byte,
-	read func(scan func(...any) error, all []T) error,
-	statement func(*statements) string, args ...any,
-) ([]T, error) {
-	return ask(ctx, l, op, names[0], func(ctx context.Context) ([]T, error) {
-		keys := make([][]byte, len(names))
-		for i := range names {
-			keys[i] = key(i)
-		}
-		text, err := json.Marshal(keys)
-		if err != nil {
-			return nil, err
-		}
-		all := make([]T, len(names))
-		err = l.query(ctx, func(scan func(...any) error) error { return read(scan, all) }, statement(l.sql()), append([]any{string(text)}, args...)...)
-		return all, err
-	})
+	key := func(i int) string { return counterKey(names[i], counters[i]) }
+	return queryEach(ctx, l, driver.OpLedger, names, key, scanOne[int64], "counters")
 }
 
 // Raise implements driver.Ledger. A counter is a row.
 func (l *Locker) Raise(ctx context.Context, name, counter string, to int64) (int64, error) {
+	key := []byte(counterKey(name, counter))
+	days := int(driver.CounterTTL(counter)/(24*time.Hour)) + 2
 	return ask(ctx, l, driver.OpLedger, name, func(ctx context.Context) (was int64, err error) {
-		key := []byte(counterPrefix + name + "\x00" + counter)
-		days := int(driver.CounterTTL(counter)/(24*time.Hour)) + 2
-		for range races {
-			var standby bool
+		err = repeat(func() (done bool, err error) {
 			var left int
-			err = l.db.QueryRowContext(ctx, l.sql().counter, key).Scan(&standby, &was, &left)
-			if err == nil && standby {
-				err = errStandby
-			}
+			err = l.query(ctx, func(scan scanFunc) error { return scan(&was, &left) }, l.sql("counter"), key)
 			if err == nil && was > 0 && was >= to && left < days/2 { // it is read, so it is kept
-				_, err = l.db.ExecContext(ctx, l.sql().keep, key, days)
+				_, err = l.db.ExecContext(ctx, l.sql("keep"), key, days)
 			}
 			if err != nil || was >= to {
-				return was, err
+				return err == nil, err
 			}
-			err = l.db.QueryRowContext(ctx, l.sql().raise, key, to, days).Scan(&was)
-			if !isRace(err) && !errors.Is(err, sql.ErrNoRows) {
-				return was, err
+			err = l.db.QueryRowContext(ctx, l.sql("raise"), key, to, days).Scan(&was)
+			if errors.Is(err, sql.ErrNoRows) {
+				return false, nil // another call has raised it meanwhile
 			}
-		}
-		return 0, errRaces
+			return err == nil, err
+		})
+		return was, err
 	})
+}
+
+// queryEach runs a statement for several names: $1 is a list of their keys, in JSON and base64.
+// read reads a row into the answers, of which there is one for each name.
+func queryEach[T any](
+	ctx context.Context, l *Locker, op driver.Op, names []string, key func(i int) string,
+	read func(scan scanFunc, answers []T) error, statement string, args ...any,
+) ([]T, error) {
+	keys := make([][]byte, len(names))
+	for i := range names {
+		keys[i] = []byte(key(i))
+	}
+	args = append([]any{toJSON(keys)}, args...)
+	return ask(ctx, l, op, names[0], func(ctx context.Context) ([]T, error) {
+		answers := make([]T, len(names))
+		return answers, l.query(ctx, func(scan scanFunc) error { return read(scan, answers) }, l.sql(statement), args...)
+	})
+}
+
+// scanOne reads the index of a name, from 1, and the only answer for it.
+func scanOne[T any](scan scanFunc, answers []T) error {
+	var i int
+	var answer T
+	err := scan(&i, &answer)
+	if err == nil {
+		answers[i-1] = answer
+	}
+	return err
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"maps"
 	"slices"
 	"sync"
@@ -78,15 +77,9 @@ func (s *sender) run() {
 }
 
 func (s *sender) notify(payloads []string) error {
-	ctx, cancel := context.WithTimeout(context.Background(), notifyWithin)
-	defer cancel()
-	text, err := json.Marshal(payloads)
-	if err != nil {
-		return err
-	}
-	return s.locker.inBackground(ctx, func() error {
+	return s.locker.inBackground(context.Background(), notifyWithin, func(ctx context.Context) error {
 		p := s.locker.place.Load()
-		_, err := s.locker.db.ExecContext(ctx, p.sql.notify, p.channel(), string(text))
+		_, err := s.locker.db.ExecContext(ctx, p.statements["notify"], p.channel(), toJSON(payloads))
 		return err
 	})
 }

@@ -18,9 +18,12 @@ import (
 	"bytes"
 	"context"
 	"database/sql"
+	"errors"
 	"regexp"
 	"sync/atomic"
+	"time"
 
+	"github.com/seed-1795987d/onerun/backend/internal/holders"
 	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
@@ -119,13 +122,18 @@ func (l *Locker) Describe() driver.Description {
 
 // TryAcquire implements driver.Locker.
 func (l *Locker) TryAcquire(ctx context.Context, c driver.Claim) (driver.Answer, error) {
-	return ask(ctx, l, driver.OpAcquire, c.Key, func(ctx context.Context) (driver.Answer, error) {
+	return ask(ctx, l, driver.OpAcquire, c.Key, func(ctx context.Context) (answer driver.Answer, err error) {
+		err = errShared
 		if isPlain(c) {
-			if grant, found, err := l.acquireAlone(ctx, c); found != shared {
-				return grant, err
-			}
+			answer, err = l.acquireAlone(ctx, c)
 		}
-		return l.acquireShared(ctx, c)
+		if errors.Is(err, errShared) {
+			answer, err = change(ctx, l, c.Key, func(r *row) (driver.Answer, holders.Effect) { return r.acquire(c) })
+		}
+		if errors.Is(err, errRaces) {
+			return driver.Answer{State: driver.Busy, Reason: driver.Collided, Left: time.Millisecond}, nil
+		}
+		return answer, err
 	})
 }
 
@@ -133,11 +141,11 @@ func (l *Locker) TryAcquire(ctx context.Context, c driver.Claim) (driver.Answer,
 func (l *Locker) Renew(ctx context.Context, c driver.Claim) (bool, error) {
 	return ask(ctx, l, driver.OpRenew, c.Key, func(ctx context.Context) (bool, error) {
 		if c.MaxHolders <= 1 {
-			if held, found, err := l.renewAlone(ctx, c); found != shared {
+			if held, err := l.renewAlone(ctx, c); !errors.Is(err, errShared) {
 				return held, err
 			}
 		}
-		return l.renewShared(ctx, c)
+		return change(ctx, l, c.Key, func(r *row) (bool, holders.Effect) { return r.Renew(c, r.now, &r.last) })
 	})
 }
 
@@ -146,14 +154,14 @@ func (l *Locker) Release(ctx context.Context, c driver.Claim, after driver.After
 	after.Record = bytes.Clone(after.Record) // the statement may outlast the call
 	released, err := ask(ctx, l, driver.OpRelease, c.Key, func(ctx context.Context) (bool, error) {
 		if c.MaxHolders <= 1 {
-			if held, found, err := l.releaseAlone(ctx, c, after); found != shared {
+			if held, err := l.releaseAlone(ctx, c, after); !errors.Is(err, errShared) {
 				return held, err
 			}
 		}
-		return l.releaseShared(ctx, c, after)
+		return change(ctx, l, c.Key, func(r *row) (bool, holders.Effect) { return r.Release(c, after, r.now) })
 	})
 	if released {
-		l.subscriber.notify(payload(c.Key)) // other processes learn it from the server
+		l.subscriber.notify(payload(c.Key)) // the server notifies other processes
 		l.cleanSometimes()
 	}
 	return released, err

@@ -19,6 +19,6 @@ WITH claims AS MATERIALIZED (
 	WHERE l.key = k.key AND l.id = c.id AND l.state = 'held' AND l.ends > clock_timestamp()
 	RETURNING c.i
 )
-SELECT c.i, p.i IS NOT NULL,
+SELECT false, c.i, p.i IS NOT NULL,
 	coalesce(l.state = 'shared' OR l.state = 'held' AND l.id = c.id AND l.ends > clock_timestamp(), false)
 FROM claims c LEFT JOIN put p ON p.i = c.i LEFT JOIN onerun_leases l ON l.key = c.key

@@ -14,7 +14,7 @@ import (
 // pool can have different search paths, so no statement leaves the schema to the session.
 type place struct {
 	schema, table string
-	sql           statements
+	statements    map[string]string // by name
 }
 
 // split returns the schema of a table's name, or "", and its name in the schema.
@@ -38,7 +38,7 @@ func (l *Locker) newPlace(schema, table string, unqualified bool) *place {
 	if l.noSettings {
 		asynchronous = "NULL"
 	}
-	p.sql = newStatements(defaultTable, p.quoted(), "ELSEWHERE", elsewhere, "ASYNCHRONOUS", asynchronous)
+	p.statements = newStatements(defaultTable, p.quoted(), "ELSEWHERE", elsewhere, "ASYNCHRONOUS", asynchronous)
 	return p
 }
 
@@ -73,9 +73,6 @@ func (l *Locker) resolve(ctx context.Context) (*place, error) {
 	l.place.CompareAndSwap(nil, p)
 	return l.place.Load(), nil
 }
-
-// sql returns the statements for the table, after resolve.
-func (l *Locker) sql() *statements { return &l.place.Load().sql }
 
 // find finds the table by the search path of a session. Of several schemas that have the table, it
 // takes none by a path that was changed by SET: the next session, or another process, would find

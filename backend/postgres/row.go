@@ -3,10 +3,14 @@ package postgres
 import (
 	"context"
 	"database/sql"
+	"encoding/base64"
+	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/seed-1795987d/onerun/backend/internal/holders"
+	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
 // A row is a key as it was read at a moment of the server's clock. What has ended is not in it.
@@ -14,50 +18,53 @@ type row struct {
 	now     time.Time
 	version int64 // 0 if there is no row
 	last    uint64
-	// A key that is done has one holder: the claim that has left the marker.
 	holders.Key
-	done   bool
-	record []byte
 }
 
-// An effect is what has changed in a row.
-type effect uint8
+// acquire decides any claim.
+func (r *row) acquire(c driver.Claim) (driver.Answer, holders.Effect) {
+	known := r.last != 0
+	if !known { // it may have been forgotten
+		r.last = holders.Clock(r.now) + holders.Ahead - 1
+	}
+	return r.Acquire(c, r.now, &r.last, known)
+}
 
-const (
-	nothing effect = iota
-	changed        // something that no waiter needs to know
-	freed          // a waiter may be granted the key
-	granted        // a claim was granted the key
-	joined         // like granted, but a waiter may be granted the key, too
-)
-
-// change reads the key, lets f change it, and writes it if nobody else has written it since.
-// Otherwise it begins again. written is false if others were faster too often.
-func (l *Locker) change(
-	ctx context.Context, key string, f func(r *row) effect,
-) (written bool, err error) {
-	for range races {
+// change reads the key, lets decide change it, and writes it if nobody else has written it since.
+// Otherwise it begins again.
+func change[T any](
+	ctx context.Context, l *Locker, key string, decide func(r *row) (T, holders.Effect),
+) (answer T, err error) {
+	err = repeat(func() (written bool, err error) {
 		r, err := l.read(ctx, key)
 		if err != nil {
 			return false, err
 		}
-		e := f(r)
-		if e == nothing {
+		var effect holders.Effect
+		if answer, effect = decide(r); effect == holders.Nothing {
 			return true, nil
 		}
-		written, err := l.write(ctx, key, r, e)
-		if err != nil && !isRace(err) {
-			return false, err
-		}
-		if written {
-			return true, nil
+		return l.write(ctx, key, r, effect)
+	})
+	return answer, err
+}
+
+// races is how often repeat repeats. Each time, another claim has made progress.
+const races = 20
+
+// repeat calls f until it is done or has failed. It begins again at once if another transaction has
+// changed the row that f had read. It fails with errRaces if that happens too often.
+func repeat(f func() (done bool, err error)) error {
+	for range races {
+		if done, err := f(); done || err != nil && !isRace(err) {
+			return err
 		}
 	}
-	return false, nil
+	return errRaces
 }
 
 func (l *Locker) read(ctx context.Context, key string) (*row, error) {
-	return scan(l.db.QueryRowContext(ctx, l.sql().read, []byte(key)))
+	return scan(l.db.QueryRowContext(ctx, l.sql("read"), []byte(key)))
 }
 
 // scan returns the row that a statement has read.
@@ -77,7 +84,7 @@ func scan(answer *sql.Row) (*row, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.now, r.last, r.record = time.UnixMicro(now), uint64(last), record
+	r.now, r.last = time.UnixMicro(now).UTC(), uint64(last)
 	switch state {
 	case "", free:
 	case held, kept, done:
@@ -85,6 +92,7 @@ func scan(answer *sql.Row) (*row, error) {
 			ID: id, MaxHolders: 1, Fence: uint64(fence), First: uint64(fence), Last: uint64(last),
 			Label: string(label), Released: state != held, Ends: time.UnixMicro(ends),
 		}}
+		r.Done, r.Record = state == done, record
 	case shared:
 		if r.Key, err = decode(text); err != nil {
 			return nil, fmt.Errorf("the column sharing: %w", err)
@@ -93,15 +101,11 @@ func scan(answer *sql.Row) (*row, error) {
 		return nil, fmt.Errorf("the column state has %q", state)
 	}
 	r.Expire(r.now)
-	r.done = state == done && len(r.Holders) > 0
-	if !r.done {
-		r.record = nil
-	}
 	return &r, nil
 }
 
 // write writes the row if its version is still the same.
-func (l *Locker) write(ctx context.Context, key string, r *row, e effect) (written bool, err error) {
+func (l *Locker) write(ctx context.Context, key string, r *row, effect holders.Effect) (written bool, err error) {
 	state, ends := free, r.now
 	var id, label string
 	var text sql.NullString
@@ -114,32 +118,54 @@ func (l *Locker) write(ctx context.Context, key string, r *row, e effect) (writt
 		if h.Released {
 			state = kept
 		}
-		if r.done {
+		if r.Done {
 			state = done
 		}
 	default:
 		state, ends = shared, r.Ends()
-		encoded, err := encode(&r.Key)
-		if err != nil {
-			return false, err
-		}
-		text = sql.NullString{String: string(encoded), Valid: true}
+		text = sql.NullString{String: encode(r.Key), Valid: true}
 	}
 	var record any
 	if state == done {
-		record = append([]byte{}, r.record...)
+		record = append([]byte{}, r.Record...)
 	}
-	var n int
+	grants := effect == holders.Granted || effect == holders.Joined
 	var notify, elsewhere bool
-	err = l.db.QueryRowContext(ctx, l.sql().write,
+	err = l.db.QueryRowContext(ctx, l.sql("write"),
 		[]byte(key), r.version, state, id, []byte(label), int64(fence), int64(r.last),
-		ceilMicro(ends), record, text, e == granted || e == joined,
-	).Scan(&n, &notify, &elsewhere)
+		ceilMicro(ends), record, text, grants,
+	).Scan(&written, &notify, &elsewhere)
 	if err == nil && elsewhere {
 		err = l.errElsewhere()
 	}
-	if err == nil && notify && (e == freed || e == joined) {
+	if err == nil && notify && (effect == holders.Freed || effect == holders.Joined) {
 		l.sender.send(payload(key))
 	}
-	return n > 0, err
+	return written, err
 }
+
+// encode returns the column sharing. Labels in it are in base64: jsonb holds no bytes.
+func encode(k holders.Key) string {
+	k.Holders = slices.Clone(k.Holders)
+	for i, h := range k.Holders {
+		k.Holders[i].Label = base64.StdEncoding.EncodeToString([]byte(h.Label))
+	}
+	return toJSON(k)
+}
+
+func decode(text []byte) (k holders.Key, err error) {
+	if err := json.Unmarshal(text, &k); err != nil {
+		return k, err
+	}
+	for i, h := range k.Holders {
+		label, err := base64.StdEncoding.DecodeString(h.Label)
+		if err != nil {
+			return k, err
+		}
+		k.Holders[i].Label = string(label)
+	}
+	return k, nil
+}
+
+// ceilMicro returns a time in microseconds since 1970, rounded up.
+func ceilMicro(t time.Time) int64 { return t.Add(time.Microsecond - 1).UnixMicro() }

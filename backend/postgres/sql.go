@@ -1,7 +1,11 @@
 package postgres
 
 import (
-	_ "embed"
+	"context"
+	"embed"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
 	"regexp"
 	"strconv"
 	"strings"
@@ -9,75 +13,83 @@ import (
 	"github.com/seed-1795987d/onerun/backend/internal/holders"
 )
 
-var (
-	//go:embed acquire.sql
-	acquireSource string
-	//go:embed renew.sql
-	renewSource string
-	//go:embed renew_batch.sql
-	renewBatchSource string
-	//go:embed release.sql
-	releaseSource string
-	//go:embed read.sql
-	readSource string
-	//go:embed write.sql
-	writeSource string
-	//go:embed check.sql
-	checkSource string
-	//go:embed append.sql
-	appendSource string
-	//go:embed entries.sql
-	entriesSource string
-	//go:embed counters.sql
-	countersSource string
-	//go:embed marked.sql
-	markedSource string
-	//go:embed counter.sql
-	counterSource string
-	//go:embed raise.sql
-	raiseSource string
-	//go:embed keep.sql
-	keepSource string
-	//go:embed keys.sql
-	keysSource string
-	//go:embed clean.sql
-	cleanSource string
-	//go:embed mark.sql
-	markSource string
-	//go:embed poll.sql
-	pollSource string
-	//go:embed warnings.sql
-	warningsSource string
-	//go:embed notify.sql
-	notifySource string
-	//go:embed resolve.sql
-	resolveSource string
-)
+// sources has a file for each statement.
+//
+//go:embed *.sql
+var sources embed.FS
+
+// resolveSource finds the table, so it is the same for all tables.
+//
+//go:embed resolve.sql
+var resolveSource string
 
 // comments are those of the sources, which the server need not read.
 var comments = regexp.MustCompile(`(?m)^--.*\n|[ \t]*-- .*$`)
 
-// statements are the statements for a table.
-type statements struct {
-	acquire, renew, renewBatch, release string // of claims that hold a key alone
-	read, write                         string // of everything else
-	check                               string // of CheckFence
-	append, entries                     string // of the ledger
-	counter, counters, raise, keep      string // of the ledger, too
-	keys, marked                        string // of the inspector
-	clean, mark, poll, notify, warnings string
+// newStatements returns the statements by the names of their files, with words replaced by what
+// follows each of them.
+func newStatements(words ...string) map[string]string {
+	names := strings.NewReplacer(append(words, "AHEAD", strconv.Itoa(holders.Ahead))...)
+	files, _ := sources.ReadDir(".") // cannot fail
+	statements := map[string]string{}
+	for _, file := range files {
+		source, _ := sources.ReadFile(file.Name())
+		statements[strings.TrimSuffix(file.Name(), ".sql")] = names.Replace(comments.ReplaceAllString(string(source), ""))
+	}
+	return statements
 }
 
-// newStatements returns the statements, with words replaced by what follows each of them.
-func newStatements(words ...string) statements {
-	names := strings.NewReplacer(append(words, "AHEAD", strconv.Itoa(holders.Ahead))...)
-	in := func(source string) string { return names.Replace(comments.ReplaceAllString(source, "")) }
-	return statements{
-		acquire: in(acquireSource), renew: in(renewSource), renewBatch: in(renewBatchSource),
-		release: in(releaseSource), read: in(readSource), write: in(writeSource),
-		check: in(checkSource), append: in(appendSource), entries: in(entriesSource),
-		counter: in(counterSource), counters: in(countersSource), raise: in(raiseSource), keep: in(keepSource),
-		keys: in(keysSource), marked: in(markedSource), clean: in(cleanSource), mark: in(markSource),
-		poll: in(pollSource), notify: in(notifySource), warnings: in(warningsSource),
+// sql returns a statement for the table, after resolve.
+func (l *Locker) sql(name string) string { return l.place.Load().statements[name] }
+
+// A scanFunc reads the columns of a row, as sql.Rows.Scan does.
+type scanFunc func(columns ...any) error
+
+// query calls f for each row of the answer to a statement. The first column, which f does not read,
+// says whether the server is a standby: it may be behind, so its answer does not count.
+func (l *Locker) query(ctx context.Context, f func(scan scanFunc) error, statement string, args ...any) error {
+	rows, err := l.db.QueryContext(ctx, statement, args...)
+	if err != nil {
+		return err
 	}
+	defer rows.Close()
+	scan := func(columns ...any) error {
+		var standby bool
+		err := rows.Scan(append([]any{&standby}, columns...)...)
+		if err == nil && standby {
+			err = errStandby
+		}
+		return err
+	}
+	for rows.Next() {
+		if err := f(scan); err != nil {
+			return err
+		}
+	}
+	return rows.Err()
+}
+
+// toJSON returns a list of keys or claims, which has a form in JSON.
+func toJSON(v any) string {
+	text, _ := json.Marshal(v) // cannot fail
+	return string(text)
+}
+
+// An encoded is a bytea that a statement answers in base64. Some drivers get a bytea as a text in
+// some of their modes, and read only one of the two forms that bytea_output can give it.
+type encoded []byte
+
+// Scan implements sql.Scanner.
+func (e *encoded) Scan(value any) (err error) {
+	*e = nil
+	switch v := value.(type) {
+	case nil:
+	case string:
+		*e, err = base64.StdEncoding.DecodeString(v)
+	case []byte:
+		*e, err = base64.StdEncoding.DecodeString(string(v))
+	default:
+		err = fmt.Errorf("a %T in the place of base64", v)
+	}
+	return err
 }

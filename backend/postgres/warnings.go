@@ -26,7 +26,7 @@ func (l *Locker) Warnings(ctx context.Context) (warnings []error) {
 		var fsync, commit, persistence string
 		var dead, snapshot, behind, tables int64
 		p := l.place.Load()
-		err = l.db.QueryRowContext(ctx, p.sql.warnings, p.quoted(), p.table).
+		err = l.db.QueryRowContext(ctx, p.statements["warnings"], p.quoted(), p.table).
 			Scan(&fsync, &commit, &persistence, &dead, &snapshot, &behind, &tables)
 		if err != nil {
 			return nil, err

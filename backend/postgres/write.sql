@@ -2,7 +2,7 @@
 -- there was no row, $3 state, $4 ID, $5 label, $6 fence, $7 last fence, $8 end in microseconds
 -- since 1970, $9 record, $10 sharing, $11 whether it grants the key.
 --
--- Answers 1 if it has written, whether the waiters of other processes are to be notified if it has
+-- Answers whether it has written, whether the waiters of other processes are to be notified if it has
 -- freed the key, and whether it grants the key by a session that would find another table.
 WITH locked AS (
 	-- A transaction that has checked a fence of this key keeps new holders away by this lock.
@@ -26,4 +26,5 @@ WITH locked AS (
 	ON CONFLICT (key) DO NOTHING
 	RETURNING 1
 )
-SELECT (SELECT count(*) FROM put) + (SELECT count(*) FROM made), coalesce((SELECT notify FROM put), false), $11::boolean AND ELSEWHERE
+SELECT EXISTS (SELECT 1 FROM put) OR EXISTS (SELECT 1 FROM made),
+	coalesce((SELECT notify FROM put), false), $11::boolean AND ELSEWHERE

@@ -1,5 +1,5 @@
 // Package holders decides which claims may hold a key, by the rules of Description.Shares, for
-// backends that keep the holders of a key in a list.
+// backends that keep the holders of a key in a list. Backends may store a Key as JSON.
 package holders
 
 import (
@@ -12,31 +12,33 @@ import (
 // A Key is the claims that hold a key, or keep it by their minimum hold, and the wanted claim. If
 // Done is set, the work is done: the key has one holder, the claim that has left the marker.
 type Key struct {
-	Holders []Holder
-	Wanted  Wanted
-	Done    bool
-	Record  []byte // of the marker
+	Holders []Holder `json:"holders,omitempty"`
+	Wanted  Wanted   `json:"wanted,omitzero"`
+	Done    bool     `json:"-"`
+	Record  []byte   `json:"-"` // of the marker
 }
 
 // A Holder is a claim that was granted.
 type Holder struct {
-	ID         string
-	MaxHolders int
+	ID         string `json:"id"`
+	MaxHolders int    `json:"max_holders"`
 	// Fence is in use. First and Last are the smallest and the largest fence that a lease under the
 	// claim may have now: readers of one process that have one claim have a fence each, and a
 	// hand-off inside of a process goes on to the next reserved one.
-	Fence, First, Last uint64
-	Seat               int
-	Label              string
-	Released           bool // but its minimum hold has not passed
-	Ends               time.Time
+	Fence    uint64    `json:"fence"`
+	First    uint64    `json:"first"`
+	Last     uint64    `json:"last"`
+	Seat     int       `json:"seat,omitempty"`
+	Label    string    `json:"label,omitempty"`
+	Released bool      `json:"released,omitempty"` // but its minimum hold has not passed
+	Ends     time.Time `json:"ends"`
 }
 
 // Wanted is the claim for which others are refused. Its ID is empty if there is none.
 type Wanted struct {
-	ID         string
-	MaxHolders int
-	Until      time.Time
+	ID         string    `json:"id"`
+	MaxHolders int       `json:"max_holders"`
+	Until      time.Time `json:"until"`
 }
 
 // MaxHolders returns how many may hold the key of the claim at a time.
