@@ -5,10 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
-	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -19,7 +17,6 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
-	"github.com/seed-1795987d/onerun/backend/memory"
 	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/guard/driver"
 	guardgrpc "github.com/seed-1795987d/onerun/middleware/grpc"
@@ -319,44 +316,6 @@ func TestLife_whileTheFirstRuns(t *testing.T) {
 		requireRan(t, receive(t, first, "reply"), "a by run 1")
 		requireReplay(t, receive(t, waiting, "reply"), "a by run 1")
 		require.EqualValues(t, 1, runs.Load())
-	})
-}
-
-// A client cannot use up the places of others, whatever its keys.
-func TestLife_aScopeLeavesPlacesToOthers(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		g, err := guard.New(memory.New(), guard.WithNamespace("test"))
-		require.NoError(t, err)
-		once, err := guardgrpc.New(g, guardgrpc.IdempotencyKey, guardgrpc.WithScope(guardgrpc.FromMetadata("tenant")),
-			idempotency.WithWait(time.Minute), idempotency.WithMaxWaiters(8, 2))
-		require.NoError(t, err)
-		end, refused := make(chan struct{}), new(atomic.Int64)
-		var calls sync.WaitGroup
-		send := func(tenant, key string, n int) {
-			ctx := metadata.NewIncomingContext(t.Context(), metadata.Pairs("tenant", tenant, "idempotency-key", key))
-			for range n {
-				calls.Go(func() {
-					_, err := once(ctx, wrapperspb.String("a"), &grpc.UnaryServerInfo{FullMethod: claim}, func(_ context.Context, req any) (any, error) {
-						<-end
-						return req, nil
-					})
-					if err != nil {
-						refused.Add(1)
-					}
-				})
-			}
-			synctest.Wait()
-		}
-		for key := range 4 {
-			send("greedy", fmt.Sprint(key), 3)
-		}
-		require.EqualValues(t, 6, refused.Load(), "four run, and two wait")
-		send("other", "0", 2)
-		close(end)
-		calls.Wait()
-		require.EqualValues(t, 6, refused.Load(), "one of the other client runs, and its duplicate waits")
-		require.NoError(t, g.Close(context.Background()))
 	})
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
@@ -60,29 +59,6 @@ func TestRecord_ofNoMessage(t *testing.T) {
 	require.Equal(t, codes.Internal, status.Code(s.call(t.Context(), "k", "a").err), "gRPC cannot send it")
 	require.Equal(t, idempotency.KeepTombstone, s.log.next(t).Kept)
 	require.Equal(t, idempotency.NotReplayable, guardgrpc.ResultOf(s.call(t.Context(), "k", "a").err))
-}
-
-// A corrupt record does not run the handler again.
-func TestRecord_corrupt(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
-	rdb := server.Client(t)
-	h, runs := counted(nil)
-	s := setup{guard: newGuard(t, single.New(rdb))}.serve(t, h)
-	requireRan(t, s.call(t.Context(), "k", "a"), "a by run 1")
-	s.log.next(t)
-	names := rdb.Keys(t.Context(), "*grpc:*").Val()
-	require.Len(t, names, 1)
-	stored, err := rdb.Get(t.Context(), names[0]).Result()
-	require.NoError(t, err)
-	for at := len(stored) - 20; at < len(stored); at++ {
-		changed := []byte(stored)
-		changed[at] ^= 1
-		require.NoError(t, rdb.Set(t.Context(), names[0], changed, time.Minute).Err())
-		require.Equal(t, idempotency.NotReplayable, guardgrpc.ResultOf(s.call(t.Context(), "k", "a").err), at)
-		require.ErrorAs(t, s.log.next(t).Err, new(*idempotency.RecordError))
-	}
-	require.EqualValues(t, 1, runs.Load())
 }
 
 // What is kept can be encrypted, and keys can be rotated.

@@ -51,31 +51,6 @@ func TestModes_exclusiveNeverRunsTwoAtATimeAndForgets(t *testing.T) {
 	})
 }
 
-func TestModes_exclusiveRunsUpToTheLimitAtATime(t *testing.T) {
-	t.Parallel()
-	const requests, limit = 12, 3
-	var inside, most atomic.Int64
-	s := lifeServe(t, lifeGuard(t, memory.New()), func(http.ResponseWriter, *http.Request) {
-		now := inside.Add(1)
-		for was := most.Load(); now > was && !most.CompareAndSwap(was, now); was = most.Load() {
-		}
-		time.Sleep(20 * time.Millisecond) // long enough that too many would meet
-		inside.Add(-1)
-	}, idempotency.WithMode(idempotency.Exclusive), idempotency.WithWait(time.Minute), idempotency.WithLease(guard.WithLimit(limit)))
-	var answers []<-chan lifeAnswer
-	for i := range requests {
-		answers = append(answers, s.start(t.Context(), "tenant", fmt.Sprint("body ", i)))
-	}
-	for _, c := range answers {
-		a := lifeReceive(t, c, "an answer")
-		requireRan(t, a, http.StatusOK, a.body)
-	}
-	require.EqualValues(t, limit, most.Load())
-
-	_, err := guardhttp.New(lifeGuard(t, memory.New()), guardhttp.IdempotencyKey, idempotency.WithGlobalKeys(), idempotency.WithLease(guard.WithLimit(limit)))
-	require.ErrorContains(t, err, "WithLimit", "an answer is of one run")
-}
-
 func TestModes_exclusiveRefusesWithoutWaiting(t *testing.T) {
 	t.Parallel()
 	rdb := redistest.Start(t).Client(t)
@@ -114,16 +89,6 @@ func TestModes_rejectRefusesWhileItRunsAndAfterwards(t *testing.T) {
 		}
 		require.EqualValues(t, 1, runs.Load())
 	})
-}
-
-func TestModes_rejectForgetsFailures(t *testing.T) {
-	t.Parallel()
-	h, runs := counted(http.StatusInternalServerError, nil)
-	s := lifeServe(t, lifeGuard(t, memory.New()), h, idempotency.WithMode(idempotency.Reject))
-	for range 2 {
-		require.Equal(t, http.StatusInternalServerError, s.post(t, "k", "b").status)
-	}
-	require.EqualValues(t, 2, runs.Load())
 }
 
 func TestModes_retryAfterIsWhatWasAskedFor(t *testing.T) {
@@ -303,44 +268,16 @@ func TestTimeout_theRefusalHasNoHeadersOfTheAnswerThatWasNotGiven(t *testing.T) 
 	}
 }
 
+// The package idempotent tests each choice in each mode.
 func TestSetKeep_decidesOverThePolicy(t *testing.T) {
 	t.Parallel()
 	require.False(t, guardhttp.SetKeep(t.Context(), idempotency.KeepAnswer), "there is no run")
-	onEachLifeStore(t, func(t *testing.T, store guard.Locker) {
-		g := lifeGuard(t, store)
-		for i, c := range []struct {
-			status int
-			mode   idempotency.Mode
-			keep   []idempotency.Keep // of which the last counts
-			kept   idempotency.Keep
-			result idempotency.Result // of the second request
-		}{
-			{500, idempotency.Replay, []idempotency.Keep{idempotency.KeepAnswer}, idempotency.KeepAnswer, idempotency.Replayed},
-			{201, idempotency.Replay, []idempotency.Keep{idempotency.KeepNothing}, idempotency.KeepNothing, idempotency.Ran},
-			{201, idempotency.Replay, []idempotency.Keep{idempotency.KeepTombstone}, idempotency.KeepTombstone, idempotency.NotReplayable},
-			{500, idempotency.Replay, []idempotency.Keep{idempotency.KeepTombstone}, idempotency.KeepTombstone, idempotency.NotReplayable},
-			{201, idempotency.Replay, []idempotency.Keep{idempotency.KeepNothing, idempotency.KeepAnswer}, idempotency.KeepAnswer, idempotency.Replayed},
-			{500, idempotency.Reject, []idempotency.Keep{idempotency.KeepAnswer}, idempotency.KeepTombstone, idempotency.Done},
-			{201, idempotency.Reject, []idempotency.Keep{idempotency.KeepNothing}, idempotency.KeepNothing, idempotency.Ran},
-			{201, idempotency.Exclusive, []idempotency.Keep{idempotency.KeepAnswer}, idempotency.KeepNothing, idempotency.Ran},
-		} {
-			s := lifeServe(t, g, func(w http.ResponseWriter, r *http.Request) {
-				for _, keep := range c.keep {
-					if !guardhttp.SetKeep(r.Context(), keep) {
-						w.Header().Set("X-Refused", "yes")
-					}
-				}
-				w.WriteHeader(c.status)
-			}, idempotency.WithMode(c.mode))
-			key := fmt.Sprint("case-", i)
-			a := s.post(t, key, "b")
-			requireRan(t, a, c.status, "")
-			require.Empty(t, a.header.Get("X-Refused"))
-			require.Equal(t, c.kept, s.log.await(t, 1)[0].Kept, key)
-			s.post(t, key, "b")
-			require.Equal(t, c.result, s.log.await(t, 2)[1].Result, key)
-		}
+	s := lifeServe(t, lifeGuard(t, memory.New()), func(w http.ResponseWriter, r *http.Request) {
+		require.True(t, guardhttp.SetKeep(r.Context(), idempotency.KeepAnswer))
+		w.WriteHeader(http.StatusInternalServerError)
 	})
+	requireRan(t, s.post(t, "k", "b"), http.StatusInternalServerError, "")
+	requireReplay(t, s.post(t, "k", "b"), http.StatusInternalServerError, "")
 }
 
 func TestKey_andFenceAreInTheHandlersContext(t *testing.T) {

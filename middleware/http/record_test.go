@@ -79,38 +79,6 @@ func recordWithSum(record string) string {
 	return string(binary.BigEndian.AppendUint32([]byte(record), crc32.Checksum([]byte(record), crc32.MakeTable(crc32.Castagnoli))))
 }
 
-// Row 38: one bit of a record is another.
-func TestRecord_corruptAtEachByte(t *testing.T) {
-	t.Parallel()
-	s := recordMade(t)
-	for i := range len(s.record) {
-		for _, flip := range []byte{0x01, 0x80, 0xff} {
-			corrupt := []byte(s.record)
-			corrupt[i] ^= flip
-			s.requireUnreadable(t, string(corrupt), fmt.Sprintf("byte %d, %x", i, flip))
-		}
-	}
-	s.put(t, s.record)
-	s.post(t, "k", "body").requireReplayOf(t, s.first)
-	s.requireRan(t, 1)
-}
-
-// Row 38: a record that ends early, or late.
-func TestRecord_truncated(t *testing.T) {
-	t.Parallel()
-	s := recordMade(t)
-	for length := range len(s.record) {
-		s.requireUnreadable(t, s.record[:length], fmt.Sprint(length))
-		if length > 4 { // also a record whose checksum is right
-			s.requireUnreadable(t, recordWithSum(s.record[:length-4]), fmt.Sprint(length, " with its sum"))
-		}
-	}
-	for _, more := range []string{"\x00", "\n", s.record} {
-		s.requireUnreadable(t, s.record+more, "longer")
-		s.requireUnreadable(t, recordWithSum(s.record[:len(s.record)-4]+more), "longer, with its sum")
-	}
-}
-
 // Row 38: other values that can be there.
 func TestRecord_thatIsNone(t *testing.T) {
 	t.Parallel()

@@ -34,8 +34,10 @@ func New(g *guard.Guard, s *Settings) (*Core, error) {
 		Settings: s,
 		guard:    g,
 		queue:    newWaiters(s),
-		breaker: breaker{epoch: time.Now(),
-			open: fmt.Errorf("%s: %w: it did not answer less than %v ago", s.Adapter.Package(), guard.ErrStore, openPause)},
+		breaker: breaker{
+			epoch: time.Now(),
+			open:  fmt.Errorf("%s: %w: it did not answer less than %v ago", s.Adapter.Package(), guard.ErrStore, openPause),
+		},
 		failed: errors.New(s.Adapter.Package() + ": the handler failed, and nothing is kept"),
 		left:   errors.New(s.Adapter.Package() + ": the request ended before its handler began"),
 	}
