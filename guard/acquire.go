@@ -23,13 +23,13 @@ type acquisition struct {
 	askAt   time.Duration // when to ask again, if the call does not wait
 
 	waiter queue.Waiter               // decides when to ask; nil if the call does not wait
-	local  *queue.Local[*acquisition] // the waiter, if it is this one, or nil
+	local  *queue.Local[*acquisition] // the waiter, if it is in the queue of this process; or nil
 	// offered is the lease that was handed off to the call last. Guard.mu guards it.
 	offered *holder
 
 	claim     driver.Claim
 	stored    storedClaim
-	late      bool // a request had no answer: it may still arrive
+	late      bool // a request had no answer: the store may still receive it
 	requests  int
 	sent      time.Duration // when the last request was sent
 	anchor    time.Duration // see storeLease.extendValidity
@@ -39,7 +39,7 @@ type acquisition struct {
 	previous  queue.Previous
 	got       *holder
 
-	unprompted bool // the last request was made because of the time alone
+	unprompted bool // only the time has prompted the last request
 	handedOff  bool // the lease came from another call
 	phase      phase
 }

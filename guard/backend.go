@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"errors"
 	"reflect"
 
 	"github.com/seed-1795987d/onerun/guard/driver"
@@ -24,3 +25,19 @@ func newBackend(l Locker) backend {
 
 // notifies reports whether the Locker notifies waiters that are not in its queue.
 func (b *backend) notifies() bool { return b.subscriber != nil && !b.facts.Polls }
+
+// A Locker stores leases, with three methods: TryAcquire, Renew and Release. The packages below
+// backend/ have one each. Package driver specifies what a Locker must do, and guardtest checks it.
+type Locker = driver.Locker
+
+// MaxKey is the longest key in bytes, including the namespace.
+const MaxKey = driver.MaxKey
+
+// asStoreError returns what a Locker returned, as a *StoreError.
+func asStoreError(op driver.Op, key string, err error) error {
+	var store *StoreError
+	if errors.As(err, &store) {
+		return err
+	}
+	return driver.NewStoreError("", op, key, err)
+}

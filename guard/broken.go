@@ -69,7 +69,7 @@ func (b *brokenLeases) find(ctx context.Context, g *Guard, id string, lost time.
 // read asks the store, once.
 func (r *brokenRead) read(ctx context.Context, l driver.Ledger) {
 	defer close(r.done)
-	defer func() { _ = recover() }() // of the backend: the reason stays unknown
+	defer func() { _ = recover() }() // the backend may panic: the reason stays unknown
 	ctx, cancel := context.WithTimeout(ctx, brokenTimeout)
 	defer cancel()
 	entries, err := l.Entries(ctx, brokenName, maxBroken)
@@ -82,22 +82,4 @@ func (r *brokenRead) read(ctx context.Context, l driver.Ledger) {
 		labels[id] = label
 	}
 	r.labels = labels
-}
-
-// A lostClaim says which claim a LostError is about, to find out whether an operator broke it.
-type lostClaim struct {
-	guard *Guard
-	id    string
-	at    time.Duration
-}
-
-// explained returns the error with LostError.Broken, which it asks the store for. It returns the
-// error as it is if that cannot be the reason, or is not known before ctx ends.
-func (e *LostError) explained(ctx context.Context) *LostError {
-	if e.claim == nil || e.Broken != "" {
-		return e
-	}
-	with := *e
-	with.Broken = e.claim.guard.broken.find(ctx, e.claim.guard, e.claim.id, e.claim.at)
-	return &with
 }

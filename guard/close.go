@@ -3,6 +3,7 @@ package guard
 import (
 	"context"
 	"fmt"
+	"maps"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -42,7 +43,7 @@ func (g *Guard) Close(ctx context.Context) error {
 		close(g.closing)
 	}
 	g.mu.Unlock()
-	g.endWatches()
+	g.endAll(g.watches)
 
 	defer g.gaveUp.End()
 	if _, ok := ctx.Deadline(); !ok {
@@ -51,7 +52,7 @@ func (g *Guard) Close(ctx context.Context) error {
 	revoked := 0
 	if !g.active.await(ctx, &g.mu) {
 		revoked = g.revoke()
-		g.endDeferrals()
+		g.endAll(g.deferrals)
 	}
 	g.unheld.End()
 	g.schedule.wakeUp()
@@ -68,6 +69,16 @@ func (g *Guard) Close(ctx context.Context) error {
 		g.background.await(last)
 	}
 	return g.closeError(ctx, revoked)
+}
+
+// endAll calls the functions of one of the maps that Guard.mu guards.
+func (g *Guard) endAll(of map[any]func()) {
+	g.mu.Lock()
+	all := maps.Clone(of)
+	g.mu.Unlock()
+	for _, end := range all {
+		end()
+	}
 }
 
 // closeError returns what Close could not do.

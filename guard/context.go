@@ -1,71 +1,62 @@
 package guard
 
-import "context"
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
 
-type leaseKey struct{}
+	"github.com/seed-1795987d/onerun/guard/driver"
+)
 
-// leaseContext is a context that carries a holder. It is the value of leaseKey itself, so that the
-// leases of the contexts around it can be found through it.
-type leaseContext struct {
-	context.Context
-	holder *holder
-	all    *Leases // of DoAll: those of all its keys, of which holder has the last; or nil
+// contextError is the error of a call whose caller's context has ended.
+type contextError struct {
+	op         driver.Op
+	key        string
+	err, cause error
 }
 
-// others returns the holders of DoAll's other keys.
-func (c *leaseContext) others() []*holder {
-	if c.all == nil {
-		return nil
+// maxTimerDelay is how late a timer may fire.
+const maxTimerDelay = 20 * time.Millisecond
+
+// hasEnded reports whether the context of a caller has ended. If its deadline has passed, it has: a
+// connection that has the same deadline may have noticed first. hasEnded then waits for the timer
+// of the context for a moment, so that the caller finds its context ended, too.
+func hasEnded(ctx context.Context) bool {
+	if ctx.Err() != nil {
+		return true
 	}
-	last := len(c.all.holders) - 1
-	return c.all.holders[:last:last]
-}
-
-func (c *leaseContext) Value(key any) any {
-	if key == (leaseKey{}) {
-		return c
+	deadline, ok := ctx.Deadline()
+	if !ok || time.Now().Before(deadline) {
+		return false
 	}
-	return c.Context.Value(key)
-}
-
-// leaseOf returns the innermost lease context of ctx, or nil.
-func leaseOf(ctx context.Context) *leaseContext {
-	c, _ := ctx.Value(leaseKey{}).(*leaseContext)
-	return c
-}
-
-// FromContext returns the lease under which ctx runs: the innermost one, if there are several. It
-// returns false if there is none. Releasing it does nothing: the call that acquired it does that.
-func FromContext(ctx context.Context) (*Lease, bool) {
-	c := leaseOf(ctx)
-	if c == nil {
-		return nil, false
+	late := time.NewTimer(maxTimerDelay)
+	defer late.Stop()
+	select {
+	case <-ctx.Done():
+	case <-late.C:
 	}
-	return &Lease{holder: c.holder, ctx: c, role: leaseFound}, true
+	return true
 }
 
-// Fence returns the fence of the lease under which ctx runs, or 0 if there is none. In a DoAll
-// whose keys others may hold meanwhile, each key has its own, and Fence returns 0. See
-// Lease.Fence.
-func Fence(ctx context.Context) uint64 {
-	if c := leaseOf(ctx); c != nil {
-		return fenceOf(c.holder, c.others())
+// contextEnded returns the error of a call whose caller's context has ended (hasEnded).
+func contextEnded(ctx context.Context, op driver.Op, key string) error {
+	err, cause := ctx.Err(), context.Cause(ctx)
+	if err == nil {
+		err, cause = context.DeadlineExceeded, context.DeadlineExceeded
 	}
-	return 0
+	return &contextError{op: op, key: key, err: err, cause: cause}
 }
 
-// holding returns the holder of the store's key under which ctx runs, or nil. It is not released
-// yet, but it may have been lost.
-func (g *Guard) holding(ctx context.Context, key string) *holder {
-	for c := leaseOf(ctx); c != nil; c = leaseOf(c.Context) {
-		if h := c.holder; h.storeLease.claim.Key == key && sameStore(h.guard, g) && !h.isReleased() {
-			return h
-		}
+func (e *contextError) Error() string {
+	if errors.Is(e.cause, e.err) {
+		return fmt.Sprintf("guard: %s %q: %v", e.op, e.key, e.cause)
 	}
-	return nil
+	return fmt.Sprintf("guard: %s %q: %v: %v", e.op, e.key, e.err, e.cause)
 }
 
-// sameStore reports whether two Guards have the same Locker.
-func sameStore(a, b *Guard) bool {
-	return a == b || a.comparable && b.comparable && a.locker == b.locker
-}
+// Unwrap returns the context's error and its cause.
+func (e *contextError) Unwrap() []error { return []error{e.err, e.cause} }
+
+// Ran returns false: the function did not run.
+func (e *contextError) Ran() bool { return false }

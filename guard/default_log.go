@@ -12,7 +12,7 @@ import (
 // defaultLogEvery is how often a Guard without a hook logs that work was refused.
 const defaultLogEvery = time.Minute
 
-// A defaultLog writes to slog.Default what only an operator can mend, for a Guard that has no hook.
+// A defaultLog writes to slog.Default what only an operator can correct, if a Guard has no hook.
 type defaultLog struct {
 	mu      sync.Mutex
 	next    time.Duration // when the next refusal is logged, by the Guard's clock

@@ -73,23 +73,7 @@ func (g *Guard) orphaned(o orphan, d *Deferral) {
 	defer g.mu.Unlock()
 	if len(d.orphans) == 0 {
 		g.active.add(1)
-		if g.deferrals == nil {
-			g.deferrals = map[*Deferral]struct{}{}
-		}
-		g.deferrals[d] = struct{}{}
+		g.deferrals[d] = d.End
 	}
 	d.orphans = append(d.orphans, o)
-}
-
-// endDeferrals ends all Deferrals, because the Guard is closed and does not wait for their work.
-func (g *Guard) endDeferrals() {
-	g.mu.Lock()
-	all := make([]*Deferral, 0, len(g.deferrals))
-	for d := range g.deferrals {
-		all = append(all, d)
-	}
-	g.mu.Unlock()
-	for _, d := range all {
-		d.End()
-	}
 }

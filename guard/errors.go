@@ -148,8 +148,8 @@ type LostError struct {
 	// context.
 	Err error
 
-	claim *lostClaim // not nil if an operator may have broken the lease
-	ran   bool
+	broken func(context.Context) string // asks the store for Broken; or nil
+	ran    bool
 }
 
 func (e *LostError) Error() string {
@@ -171,6 +171,16 @@ func (e *LostError) Is(target error) bool { return target == ErrLost }
 
 // Unwrap returns the function's own error.
 func (e *LostError) Unwrap() error { return e.Err }
+
+// explained returns the error with Broken, if ctx does not end before the store has answered.
+func (e *LostError) explained(ctx context.Context) *LostError {
+	if e.broken == nil || e.Broken != "" {
+		return e
+	}
+	with := *e
+	with.Broken = e.broken(ctx)
+	return &with
+}
 
 // Ran reports whether the function ran. It did not if its context already held the key under a
 // lease that was lost before.
@@ -237,51 +247,6 @@ type SettingError = driver.SettingError
 // A KeyError is a key that cannot be used. It names the key and the reason. Nothing was done.
 type KeyError = driver.KeyError
 
-// contextError is the error of a call whose caller's context has ended.
-type contextError struct {
-	op         driver.Op
-	key        string
-	err, cause error
-}
-
-// hasEnded reports whether the context of a caller has ended. If its deadline has passed, it has: a
-// connection that has the same deadline may have noticed first. hasEnded then waits for the timer
-// of the context for a moment, so that the caller finds its context ended, too.
-func hasEnded(ctx context.Context) bool {
-	if ctx.Err() != nil {
-		return true
-	}
-	deadline, ok := ctx.Deadline()
-	if !ok || time.Now().Before(deadline) {
-		return false
-	}
-	late := time.NewTimer(minMargin)
-	defer late.Stop()
-	select {
-	case <-ctx.Done():
-	case <-late.C:
-	}
-	return true
-}
-
-// contextEnded returns the error of a call whose caller's context has ended (hasEnded).
-func contextEnded(ctx context.Context, op driver.Op, key string) error {
-	err, cause := ctx.Err(), context.Cause(ctx)
-	if err == nil {
-		err, cause = context.DeadlineExceeded, context.DeadlineExceeded
-	}
-	return &contextError{op: op, key: key, err: err, cause: cause}
-}
-
-func (e *contextError) Error() string {
-	if errors.Is(e.cause, e.err) {
-		return fmt.Sprintf("guard: %s %q: %v", e.op, e.key, e.cause)
-	}
-	return fmt.Sprintf("guard: %s %q: %v: %v", e.op, e.key, e.err, e.cause)
-}
-
-// Unwrap returns the context's error and its cause.
-func (e *contextError) Unwrap() []error { return []error{e.err, e.cause} }
-
-// Ran returns false: the function did not run.
-func (e *contextError) Ran() bool { return false }
+// errAborted is the error of a call in which the Locker panicked, or the Locker or a hook ended
+// the goroutine.
+var errAborted = errors.New("the backend panicked, or the backend or a hook ended the goroutine")

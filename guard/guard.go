@@ -22,7 +22,7 @@ import (
 // kinds of work are the options of a call.
 type Guard struct {
 	backend
-	byDefault  hooks           // if New was given no hook
+	byDefault  hooks           // the hooks if New was given none
 	set        *settings       // the options of New
 	given      map[string]bool // the options that New was given, see settings
 	clock      *clock.Clock
@@ -40,14 +40,14 @@ type Guard struct {
 	// mu guards what follows, and the state of every storeLease and holder.
 	mu       sync.Mutex
 	closed   bool
-	active   counter // acquisitions under way, and holds
+	active   counter // acquisitions under way, and holders
 	schedule schedule
 	warning  warning
 	queues   *queue.Queues[*acquisition]
 	shared   map[string]*storeLease // by key, the newest that shared calls may join
-	watches  map[*watch]struct{}
-	// deferrals have orphans
-	deferrals map[*Deferral]struct{}
+	// watches and deferrals are what Close ends, with the functions that do so. Deferrals are here
+	// while they have orphans.
+	watches, deferrals map[any]func()
 }
 
 // New returns a Guard over the Locker. It does not ask the store: a store that cannot be reached
@@ -79,6 +79,7 @@ func New(locker Locker, opts ...Option) (*Guard, error) {
 		renewers: make(chan struct{}, renewersAtOnce),
 		gaveUp:   lazyctx.NewStop(),
 		unheld:   lazyctx.NewStop(),
+		watches:  map[any]func(){}, deferrals: map[any]func(){}, shared: map[string]*storeLease{},
 	}
 	g.schedule.guard, g.schedule.wake = g, make(chan struct{}, 1)
 	g.reporter.tasks = &g.background
@@ -119,7 +120,13 @@ func (g *Guard) check(set *settings) error {
 		return &SettingError{Setting: "WithFair", Reason: fmt.Sprintf(
 			"the backend (%T) keeps no queue of waiters; backend/memory, single and reentrant do", g.locker)}
 	}
-	return g.checkSharing(set)
+	switch {
+	case set.among <= 1:
+		return nil
+	case g.facts.Shares == nil:
+		return &SettingError{Setting: set.sharingOption(), Reason: fmt.Sprintf("the backend (%T) grants a key to one claim at a time", g.locker)}
+	}
+	return g.facts.Shares(set.among)
 }
 
 // prepare returns the settings of a call, and the key by which the store knows it.
@@ -168,6 +175,12 @@ func (g *Guard) leave() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.active.add(-1)
+}
+
+func (g *Guard) isClosed() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.closed
 }
 
 // unlock unlocks g.mu, and then ends the subscriptions that nobody needs any more: a store may

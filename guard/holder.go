@@ -35,10 +35,10 @@ type holder struct {
 	state    holderState
 	next     *holder // another one that shares the lease
 	renewals int
-	used     time.Duration // the most of the TTL that had passed when a renewal was answered
+	used     time.Duration // the most of the TTL that had passed at the answer to a renewal
 	lost     *LostError    // set once validity has ended by itself
-	cause    error         // with which the release has ended the context
-	record   []byte        // what to leave with the done marker
+	cause    error         // the cause of the end of the context, if the release has ended it
+	record   []byte        // the record of the done marker
 }
 
 // A holderState is where a holder is in its life. While its call has it, it can be lost as well.
@@ -46,7 +46,7 @@ type holderState uint8
 
 const (
 	holderTaken    holderState = iota
-	holderOffered              // to a call that waits, and has not taken it yet
+	holderOffered              // a waiting call was offered it, and has not accepted it yet
 	holderReleased             // its release has begun
 )
 
@@ -131,7 +131,8 @@ func (h *holder) lose(reason LossReason, late time.Duration) {
 		Key: h.key, Fence: h.fence.Load(), Reason: reason, Late: max(late, 0), Renew: h.storeLease.lastErr, ran: true,
 	}
 	if reason == LossNotHeld {
-		h.lost.claim = &lostClaim{h.guard, h.storeLease.claim.ID, h.guard.clock.Now()}
+		id, at := h.storeLease.claim.ID, h.guard.clock.Now()
+		h.lost.broken = func(ctx context.Context) string { return h.guard.broken.find(ctx, h.guard, id, at) }
 	}
 }
 
@@ -181,20 +182,6 @@ func (h *holder) endedError(ctx context.Context, err error, ran bool) error {
 		return &ClosedError{Key: h.key, Err: err, ran: ran}
 	}
 	return &LostError{Key: h.key, Fence: h.fence.Load(), Reason: LossReleased, Err: err, ran: ran}
-}
-
-// accept makes h, which was offered, the holder of the call. It returns false if h is over.
-func (h *holder) accept() bool {
-	if !h.valid() {
-		return false
-	}
-	h.guard.mu.Lock()
-	defer h.guard.mu.Unlock()
-	if h.state != holderOffered { // Close has released it
-		return false
-	}
-	h.state = holderTaken
-	return true
 }
 
 // allows returns an *UpgradeError or a *SettingError if a call with these settings cannot join h,

@@ -19,18 +19,6 @@ const leaderTTL = 15 * time.Second
 // error that wraps it ends the candidacy, too, and Run returns that error.
 var ErrStopLeading = errors.New("stop leading")
 
-// Lead runs f while this process is the leader: of all processes that call Lead for the key, one at
-// a time, for as long as it renews its lease. Lead campaigns again after each term. It returns
-// what Candidate.Run returns, or the error of Guard.Candidate, which describes f and the options.
-// It is for processes that need nothing else of a Candidate.
-func (g *Guard) Lead(ctx context.Context, key string, f func(ctx context.Context) error, opts ...Option) error {
-	c, err := g.Candidate(key, f, opts...)
-	if err != nil {
-		return err
-	}
-	return c.Run(ctx)
-}
-
 // A Candidate takes part in the election of a leader: of all Candidates for a key, one leads at a
 // time. A term is one lease on the key, and its number is the fence of the lease (Fence). Fences
 // grow from one term to the next, so a resource that remembers the highest one can refuse a former
@@ -39,11 +27,22 @@ type Candidate struct {
 	guard       *Guard
 	key, stored string
 	set         *settings
-	opts        []Option // of each campaign
+	opts        []Option // the options of each campaign
 	f           func(context.Context) error
 
-	running atomic.Bool          // Run is
-	term    atomic.Pointer[term] // that under way, or nil
+	running atomic.Bool          // Run is running
+	term    atomic.Pointer[term] // the current term, or nil
+}
+
+// A term is one call of a Candidate's function.
+type term struct {
+	holder *holder
+	began  time.Duration
+	ctx    context.Context // the context of the function
+	end    context.CancelCauseFunc
+	ended  atomic.Int64 // when ctx ended, or clock.Never
+	early  bool         // the function returned before ctx ended
+	err    error        // what the function returned
 }
 
 // Candidate returns a Candidate for the key. It does nothing until Run is called. A process needs

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	"github.com/seed-1795987d/onerun/guard/driver"
@@ -19,15 +18,16 @@ const (
 	leaderMaxPause = time.Minute
 )
 
-// A term is one call of a Candidate's function.
-type term struct {
-	holder *holder
-	began  time.Duration
-	ctx    context.Context // of the function
-	end    context.CancelCauseFunc
-	ended  atomic.Int64 // when ctx ended, or clock.Never
-	early  bool         // the function returned before ctx ended
-	err    error        // what the function returned
+// Lead runs f while this process is the leader: of all processes that call Lead for the key, one at
+// a time, for as long as it renews its lease. Lead campaigns again after each term. It returns
+// what Candidate.Run returns, or the error of Guard.Candidate, which describes f and the options.
+// It is for processes that need nothing else of a Candidate.
+func (g *Guard) Lead(ctx context.Context, key string, f func(ctx context.Context) error, opts ...Option) error {
+	c, err := g.Candidate(key, f, opts...)
+	if err != nil {
+		return err
+	}
+	return c.Run(ctx)
 }
 
 // Run campaigns, and calls f while this process leads, until ctx ends, the Guard is closed, or f
@@ -142,12 +142,6 @@ func (c *Candidate) contextEnded(ctx context.Context, t *term, err error) error 
 		return ended
 	}
 	return fmt.Errorf("%w; the last term: %w", ended, err)
-}
-
-func (g *Guard) isClosed() bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.closed
 }
 
 // failures returns the number of campaigns in a row that have failed, with that of t, which ended

@@ -15,7 +15,7 @@ type Lease struct {
 	holder *holder
 	ctx    *leaseContext
 	role   leaseRole
-	end    func() // of a joined lease: ends its Context
+	end    func() // ends the Context of a joined lease
 }
 
 // A leaseRole says what releasing a Lease does.
@@ -23,8 +23,8 @@ type leaseRole uint8
 
 const (
 	leaseOwned  leaseRole = iota // the lease is released
-	leaseFound                   // nothing: it was found in a context, and is another call's
-	leaseJoined                  // its Context ends: the lease is another call's
+	leaseFound                   // nothing happens: it belongs to the call around it
+	leaseJoined                  // its Context ends: the lease belongs to another call
 )
 
 // Key returns the key, as it was given to Do or Acquire.
@@ -177,4 +177,71 @@ func (l *Lease) endLease(ctx context.Context, end releaseOptions) error {
 	var r release
 	r.begin(l.holder, end)
 	return r.end(ctx)
+}
+
+type leaseKey struct{}
+
+// leaseContext is a context that carries a holder. It is the value of leaseKey itself, so that the
+// leases of the contexts around it can be found through it.
+type leaseContext struct {
+	context.Context
+	holder *holder
+	rest   *[]*holder // the holders of the other keys of DoAll, or nil
+}
+
+// others returns the holders of the other keys of DoAll.
+func (c *leaseContext) others() []*holder {
+	if c.rest == nil {
+		return nil
+	}
+	return *c.rest
+}
+
+func (c *leaseContext) Value(key any) any {
+	if key == (leaseKey{}) {
+		return c
+	}
+	return c.Context.Value(key)
+}
+
+// leaseOf returns the innermost lease context of ctx, or nil.
+func leaseOf(ctx context.Context) *leaseContext {
+	c, _ := ctx.Value(leaseKey{}).(*leaseContext)
+	return c
+}
+
+// FromContext returns the lease under which ctx runs: the innermost one, if there are several. It
+// returns false if there is none. Releasing it does nothing: the call that acquired it does that.
+func FromContext(ctx context.Context) (*Lease, bool) {
+	c := leaseOf(ctx)
+	if c == nil {
+		return nil, false
+	}
+	return &Lease{holder: c.holder, ctx: c, role: leaseFound}, true
+}
+
+// Fence returns the fence of the lease under which ctx runs, or 0 if there is none. In a DoAll
+// whose keys others may hold meanwhile, each key has its own, and Fence returns 0. See
+// Lease.Fence.
+func Fence(ctx context.Context) uint64 {
+	if c := leaseOf(ctx); c != nil {
+		return fenceOf(c.holder, c.others())
+	}
+	return 0
+}
+
+// holding returns the holder of the store's key under which ctx runs, or nil. It is not released
+// yet, but it may have been lost.
+func (g *Guard) holding(ctx context.Context, key string) *holder {
+	for c := leaseOf(ctx); c != nil; c = leaseOf(c.Context) {
+		if h := c.holder; h.storeLease.claim.Key == key && sameStore(h.guard, g) && !h.isReleased() {
+			return h
+		}
+	}
+	return nil
+}
+
+// sameStore reports whether two Guards have the same Locker.
+func sameStore(a, b *Guard) bool {
+	return a == b || a.comparable && b.comparable && a.locker == b.locker
 }

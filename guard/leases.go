@@ -62,7 +62,7 @@ func (g *Guard) AcquireAll(ctx context.Context, keys []string, opts ...Option) (
 	if err := s.acquire(); err != nil {
 		return nil, err
 	}
-	return s.leases()
+	return newLeases(s)
 }
 
 // Leases are leases on several keys, which were acquired together. They are safe for concurrent
@@ -71,9 +71,39 @@ type Leases struct {
 	guard   *Guard
 	set     *settings
 	leases  []*Lease
-	holders []*holder // of the leases
+	holders []*holder // the holders of the leases
 	ctx     context.Context
 	end     func()
+}
+
+// newLeases returns what was acquired. The maximum hold begins now.
+func newLeases(s *multiAcquire) (*Leases, error) {
+	l := &Leases{guard: s.guard, set: s.set, ctx: s.ctx, end: func() {}}
+	for _, k := range s.keys {
+		l.leases, l.holders = append(l.leases, k.lease), append(l.holders, k.lease.holder)
+	}
+	if err := s.guard.shareFence(s.ctx, l.holders, s.deadline); err != nil {
+		return nil, err
+	}
+	now := s.guard.clock.Now()
+	for i, h := range l.holders {
+		if s.keys[i].lease.role == leaseOwned {
+			h.endAfter(s.set.maxHold, now)
+		}
+		joined, end := h.joined(l.ctx)
+		c := &leaseContext{Context: joined, holder: h}
+		if last := len(l.holders) - 1; i == last {
+			rest := l.holders[:last:last]
+			c.rest = &rest
+		}
+		l.ctx = c
+		rest := l.end
+		l.end = func() { end(); rest() }
+	}
+	for _, k := range s.keys {
+		k.lease = nil
+	}
+	return l, nil
 }
 
 // Keys returns the keys, sorted, each once.
@@ -111,52 +141,4 @@ func (l *Leases) Release(ctx context.Context) error {
 	defer l.end()
 	own := slices.DeleteFunc(slices.Clone(l.leases), func(lease *Lease) bool { return lease.role != leaseOwned })
 	return l.guard.releaseAll(ctx, own)
-}
-
-// releaseAll releases the leases at once, and returns all errors. A release without an answer must
-// not hide the loss of another lease.
-func (g *Guard) releaseAll(ctx context.Context, leases []*Lease) error {
-	releases, results := make([]release, len(leases)), make([]error, len(leases))
-	for i, l := range leases {
-		defer releases[i].finish()
-		releases[i].begin(l.holder, releaseOptions{})
-	}
-	g.releaseBatch(ctx, releases)
-	each(len(leases), func(i int) {
-		// the result if a call does not return
-		results[i] = driver.NewStoreError("", driver.OpRelease, leases[i].Key(), errAborted)
-		results[i] = releases[i].end(ctx)
-	})
-	return errors.Join(results...)
-}
-
-// releaseBatch sends the releases in one call to the store, if the Locker can. It leaves those
-// without an answer to release.end.
-func (g *Guard) releaseBatch(ctx context.Context, releases []release) {
-	l, ok := driver.Ability[driver.BatchAcquirer](g.locker)
-	if !ok {
-		return
-	}
-	var sent []*release
-	var claims []driver.Claim
-	for i := range releases {
-		if r := &releases[i]; r.state == releaseSending {
-			sent, claims = append(sent, r), append(claims, r.claim)
-		}
-	}
-	if len(sent) == 0 {
-		return
-	}
-	errs, held := make([]error, len(sent)), make([]bool, len(sent))
-	for i := range errs {
-		errs[i] = errUnreported
-	}
-	g.callBatch(ctx, releaseTimeout(sent[0].claim.TTL), releaseGrace, func(ctx context.Context) {
-		l.ReleaseBatch(ctx, claims, func(i int, h bool, err error) { held[i], errs[i] = h, err })
-	})
-	for i, r := range sent {
-		if err := r.noteCall(r.at, errs[i]); err == nil {
-			r.answered(held[i], nil)
-		}
-	}
 }

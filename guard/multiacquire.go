@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/seed-1795987d/onerun/guard/driver"
@@ -13,26 +12,6 @@ import (
 	"github.com/seed-1795987d/onerun/guard/internal/lazyctx"
 	"github.com/seed-1795987d/onerun/guard/internal/queue"
 )
-
-// each calls f for 0 to n-1 at once, and returns when all have returned, or ended their
-// goroutines. If one has panicked, so does each: a panic in a goroutine of ours would end the
-// process.
-func each(n int, f func(i int)) {
-	var all sync.WaitGroup
-	panics := make([]any, n)
-	for i := range n {
-		all.Go(func() {
-			defer func() { panics[i] = recover() }()
-			f(i)
-		})
-	}
-	all.Wait()
-	for _, p := range panics {
-		if p != nil {
-			panic(p)
-		}
-	}
-}
 
 // A multiAcquire is a call for several keys, on its way to all of them.
 type multiAcquire struct {
@@ -220,7 +199,7 @@ func (s *multiAcquire) releaseKeys(which func(*keyState) bool) {
 	}
 }
 
-// abandon releases all keys, unless leases has returned them.
+// abandon releases all keys, unless newLeases has returned them.
 func (s *multiAcquire) abandon() { s.releaseKeys(func(*keyState) bool { return true }) }
 
 // reportSkip calls the hooks for a call that gives up because of a busy key.
@@ -237,31 +216,50 @@ func (s *multiAcquire) reportSkip(k *keyState) {
 	hs.call(s.ctx, &e, pickSkip)
 }
 
-// leases returns what was acquired. The maximum hold begins now.
-func (s *multiAcquire) leases() (*Leases, error) {
-	l := &Leases{guard: s.guard, set: s.set, ctx: s.ctx, end: func() {}}
-	for _, k := range s.keys {
-		l.leases, l.holders = append(l.leases, k.lease), append(l.holders, k.lease.holder)
+// releaseAll releases the leases at once, and returns all errors. A release without an answer must
+// not hide the loss of another lease.
+func (g *Guard) releaseAll(ctx context.Context, leases []*Lease) error {
+	releases, results := make([]release, len(leases)), make([]error, len(leases))
+	for i, l := range leases {
+		defer releases[i].finish()
+		releases[i].begin(l.holder, releaseOptions{})
 	}
-	if err := s.guard.shareFence(s.ctx, l.holders, s.deadline); err != nil {
-		return nil, err
+	g.releaseBatch(ctx, releases)
+	each(len(leases), func(i int) {
+		// the result if a call does not return
+		results[i] = driver.NewStoreError("", driver.OpRelease, leases[i].Key(), errAborted)
+		results[i] = releases[i].end(ctx)
+	})
+	return errors.Join(results...)
+}
+
+// releaseBatch sends the releases in one call to the store, if the Locker can. It leaves those
+// without an answer to release.end.
+func (g *Guard) releaseBatch(ctx context.Context, releases []release) {
+	l, ok := driver.Ability[driver.BatchAcquirer](g.locker)
+	if !ok {
+		return
 	}
-	now := s.guard.clock.Now()
-	for i, h := range l.holders {
-		if s.keys[i].lease.role == leaseOwned {
-			h.endAfter(s.set.maxHold, now)
+	var sent []*release
+	var claims []driver.Claim
+	for i := range releases {
+		if r := &releases[i]; r.state == releaseSending {
+			sent, claims = append(sent, r), append(claims, r.claim)
 		}
-		joined, end := h.joined(l.ctx)
-		c := &leaseContext{Context: joined, holder: h}
-		if i == len(l.holders)-1 {
-			c.all = l
+	}
+	if len(sent) == 0 {
+		return
+	}
+	errs, held := make([]error, len(sent)), make([]bool, len(sent))
+	for i := range errs {
+		errs[i] = errUnreported
+	}
+	g.callBatch(ctx, releaseTimeout(sent[0].claim.TTL), releaseGrace, func(ctx context.Context) {
+		l.ReleaseBatch(ctx, claims, func(i int, h bool, err error) { held[i], errs[i] = h, err })
+	})
+	for i, r := range sent {
+		if err := r.noteCall(r.at, errs[i]); err == nil {
+			r.answered(held[i], nil)
 		}
-		l.ctx = c
-		rest := l.end
-		l.end = func() { end(); rest() }
 	}
-	for _, k := range s.keys {
-		k.lease = nil
-	}
-	return l, nil
 }

@@ -48,13 +48,13 @@ type orphan struct {
 	until  time.Duration
 	report orphanReport
 
-	since    time.Duration // when it became an orphan
-	next     time.Duration // when to clean up (again)
-	interval time.Duration // to the next repetition
-	tries    int
-	state    orphanState
-	hopeless bool // the last clean-up has failed such that another one would fail, too
-	err      error
+	since     time.Duration // when it became an orphan
+	next      time.Duration // when to clean up (again)
+	interval  time.Duration // the pause before the next repetition
+	tries     int
+	state     orphanState
+	permanent bool // the last clean-up has failed, and another one would fail, too
+	err       error
 }
 
 // An orphanState says what clean-ups have reached.
@@ -75,8 +75,9 @@ func (o *orphan) isUnresolved(now time.Duration) bool {
 	return o.state == orphanUnanswered && (o.leave != nil || now < o.since+o.claim.TTL)
 }
 
-// isSpare reports whether the orphan is only cleaned up again to be safe, or cannot be.
-func (o *orphan) isSpare() bool { return o.state != orphanUnanswered || o.hopeless }
+// isSpare reports whether the orphan may be dropped to make room: the store has answered a
+// clean-up, or none can succeed.
+func (o *orphan) isSpare() bool { return o.state != orphanUnanswered || o.permanent }
 
 // A cleaner releases orphans in the background, by a goroutine that ends when there are none. When
 // the Guard is closed, it goes on until each was answered, or until it is abandoned.
@@ -85,8 +86,8 @@ type cleaner struct {
 	wake  chan struct{}
 
 	mu        sync.Mutex
-	waiting   orphanHeap // those that are not tried now, and that the store may have
-	spare     orphanHeap // those that are not tried now, and that give way to others
+	waiting   orphanHeap // orphans that the store may have, and that are not tried now
+	spare     orphanHeap // orphans that give way to others, and that are not tried now
 	trying    int
 	running   bool
 	closing   bool
@@ -270,7 +271,7 @@ func (c *cleaner) expedite() {
 func (c *cleaner) plan(o *orphan) {
 	switch {
 	case !c.closing:
-	case o.hopeless:
+	case o.permanent:
 		o.next = 0
 	default:
 		o.next = min(o.next, o.latestRequest())
@@ -283,7 +284,7 @@ func (c *cleaner) ended(o *orphan, now time.Duration) bool {
 	switch {
 	case o.state != orphanUnanswered && (!o.late || o.state == orphanReleased && (c.closing || now >= o.until)):
 		return true
-	case c.abandoned, c.closing && o.hopeless, o.tries > 0 && now >= o.until:
+	case c.abandoned, c.closing && o.permanent, o.tries > 0 && now >= o.until:
 		return true
 	}
 	return false
@@ -341,12 +342,12 @@ func (c *cleaner) patience(o *orphan) time.Duration {
 func (o *orphan) note(g *Guard, sent time.Duration, err error) {
 	now := g.clock.Now()
 	o.tries++
-	o.err, o.hopeless = nil, err != nil && queue.Permanent(err)
+	o.err, o.permanent = nil, err != nil && queue.Permanent(err)
 	switch {
 	case err != nil:
 		o.err = asStoreError(driver.OpCleanUp, o.claim.Key, err)
 		o.next = now + g.jitter.Retry(o.tries)
-		if o.hopeless { // unless someone corrects the cause
+		if o.permanent { // unless someone corrects the cause
 			o.next = max(o.until, now+1)
 		}
 	case o.leave != nil && o.late: // from now on it is an acquire without an answer

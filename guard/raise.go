@@ -28,7 +28,7 @@ type raises struct {
 // A raise is a call that waits until a lease has a fence.
 type raise struct {
 	fence  uint64
-	answer chan error // to a renewal with that fence; one answer fits in
+	answer chan error // receives the answer to a renewal with that fence
 }
 
 // newRaise has the next renewal raise h's fence, and returns the raise that its answer ends. It

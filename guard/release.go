@@ -22,15 +22,11 @@ const (
 // has more time, see sendMarking.
 func releaseTimeout(ttl time.Duration) time.Duration { return min(ttl, 2*time.Second) }
 
-// errAborted is the error of a call in which the Locker panicked, or the Locker or a hook ended
-// the goroutine.
-var errAborted = errors.New("the backend panicked, or the backend or a hook ended the goroutine")
-
 // releaseOptions say how a lease ends.
 type releaseOptions struct {
-	cause    error           // with which its context ends, or nil for ErrReleased
+	cause    error           // the cause of the end of its context; nil is ErrReleased
 	complete bool            // leave the marker of WithOnce
-	run      context.Context // the run's, which has the label of the marker, or nil
+	run      context.Context // the context of the run, with the label of the marker; or nil
 }
 
 // A release ends what a holder has.
@@ -164,35 +160,6 @@ func (r *release) init(h *holder, end releaseOptions, now time.Duration) {
 	if r.neverAccepted = h.state == holderOffered; r.neverAccepted {
 		h.guard.active.add(1) // so far, it counted with the call to which it was offered
 	}
-}
-
-// handOff hands the lease off to a waiter of this process, or else ends the storeLease.
-func (r *release) handOff(end releaseOptions) {
-	h, g := r.holder, r.holder.guard
-	g.mu.Lock()
-	defer g.unlock()
-	now := g.clock.Now()
-	w := r.successor(end, now)
-	if w == nil {
-		r.endStoreLease(now, end)
-		return
-	}
-	r.state = releasePassedOn
-	g.queues.HandOff(w, h.storeLease.offer(w.Call(), now, h.label))
-}
-
-// successor returns the waiter to which the lease can be handed off, or nil. Nothing must be left
-// behind, and the lease must be valid for long enough to begin a run. Of calls that share the key
-// in any number, none waits for the lease of another. Guard.mu must be held.
-func (r *release) successor(end releaseOptions, now time.Duration) *queue.Local[*acquisition] {
-	h, t := r.holder, r.holder.storeLease
-	switch {
-	case !t.canOffer(now), h.set.among == driver.Unlimited, end.cause != nil, h.lost != nil:
-	case end.complete && h.markerTime(now) > 0, now < h.granted+h.set.minHold:
-	default:
-		return h.guard.queues.Successor(t.claim.Key, h, termsOf(h.set))
-	}
-	return nil
 }
 
 // endStoreLease takes the storeLease out of the schedule: from now on nothing is renewed. Guard.mu

@@ -47,7 +47,7 @@ type renewal struct {
 	sent       time.Duration
 	anchor     time.Duration // see storeLease.extendValidity
 	report     sync.Once
-	// overdue means that the Guard waits for the answer no longer. Guard.mu guards it.
+	// overdue means that the next renewal no longer waits for the answer. Guard.mu guards it.
 	overdue bool
 }
 

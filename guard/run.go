@@ -10,12 +10,12 @@ import (
 type run struct {
 	holder   *holder
 	hooks    hooks
-	ctx      context.Context // with what the hooks have put in
-	joined   bool            // the holder is another call's
-	others   []*holder       // of DoAll: those of its other keys
+	ctx      context.Context // the context of the function, with the values of the hooks
+	joined   bool            // the holder belongs to another call
+	others   []*holder       // the holders of the other keys of DoAll
 	caller   context.Context // the caller's own, if it is not that of the function; or nil
 	returned bool            // the function returned: it did not panic or end its goroutine
-	ended    bool            // and a lease of the run had ended by then: its error says so
+	ended    bool            // a lease of the run ended before the function returned
 	start    time.Duration
 	took     time.Duration
 }

@@ -130,7 +130,7 @@ func (s *schedule) step() (lost []*holder, overdue []func(), due [][]*renewal, u
 // held.
 func (s *schedule) loseSuspended(now time.Duration) (lost []*holder) {
 	suspended := s.guard.clock.Suspended(now)
-	if suspended-s.suspended < time.Millisecond { // which a margin covers
+	if suspended-s.suspended < time.Millisecond { // the margin covers it
 		return nil
 	}
 	s.suspended = suspended

@@ -91,26 +91,3 @@ func (e *UpgradeError) Is(target error) bool { return target == ErrUpgrade }
 
 // Ran returns false: the function did not run.
 func (e *UpgradeError) Ran() bool { return false }
-
-// checkSharing returns a *SettingError if set asks for what the backend cannot do.
-func (g *Guard) checkSharing(set *settings) error {
-	if set.among <= 1 {
-		return nil
-	}
-	if g.facts.Shares == nil {
-		return &SettingError{Setting: sharingOption(set.among), Reason: fmt.Sprintf("the backend (%T) grants a key to one claim at a time", g.locker)}
-	}
-	return g.facts.Shares(set.among)
-}
-
-func sharingOption(among int) string {
-	if among == driver.Unlimited {
-		return "WithShared"
-	}
-	return fmt.Sprintf("WithLimit(%d)", among)
-}
-
-// joins reports whether calls with these settings share a lease of the store with one another.
-func (s *settings) joins() bool {
-	return s.among == driver.Unlimited && !s.fair && !s.noRenewal && s.minHold == 0 && s.owner == ""
-}

@@ -40,7 +40,7 @@ type storeLease struct {
 	newest   *renewal      // the renewal that was sent last, or nil
 	state    storeLeaseState
 	renewal  renewalState
-	// when the Guard waits for its answer no longer, if it is awaited
+	// until when the Guard waits for the answer to the newest one
 	overdueAt time.Duration
 	underway  int   // renewals without an answer
 	failures  int   // renewals in a row without an answer in time
@@ -160,69 +160,6 @@ func (t *storeLease) areAll(f func(*holder) bool) bool {
 		}
 	}
 	return true
-}
-
-// A lease that is released while calls of this Guard wait for its key is handed off to the first
-// of them. That needs no round trip. The next call uses the next of the fences that the store has
-// reserved. The store sees one claim throughout. Each holder has a fence, a context and limits of
-// its own. Hand-offs are bounded in number, by the fences, and in time, so that other processes
-// can acquire the key.
-const (
-	// maxHandOffPeriod, and a tenth of the TTL, bound for how long a lease is handed off after its
-	// grant.
-	maxHandOffPeriod = 20 * time.Millisecond
-	// maxHandOffs is how many fences to reserve: as many as a period has room for. The store
-	// reserves fewer as its counter gets ahead of its clock.
-	maxHandOffs = 4096
-)
-
-func handOffPeriod(ttl time.Duration) time.Duration { return min(maxHandOffPeriod, ttl/10) }
-
-// canOffer reports whether t can be handed off, or have a further holder: a fence is left, and t
-// is young, and valid for long enough to begin a run. Guard.mu must be held.
-func (t *storeLease) canOffer(now time.Duration) bool {
-	ttl := t.claim.TTL
-	return t.claim.Reserve > 0 && t.state == storeLeaseLive && !t.guard.closed &&
-		now-t.began < handOffPeriod(ttl) && t.validUntil()-now >= ttl/2
-}
-
-// offer gives a call a further holder under t, with a further fence. Guard.mu must be held.
-func (t *storeLease) offer(a *acquisition, now time.Duration, previous string) *holder {
-	t.claim.Fence++
-	t.claim.Reserve--
-	t.handOffs++
-	h := t.guard.newHolder(a, t, now)
-	h.previous, h.state = previous, holderOffered
-	a.offered = h
-	t.guard.schedule.replan(t)
-	return h
-}
-
-// join offers the call a holder under t. It returns false if t cannot be joined. Guard.mu must be
-// held.
-func (t *storeLease) join(a *acquisition, now time.Duration, previous string) bool {
-	if !t.canOffer(now) || t.renewAt == clock.Never || t.claim.TTL != a.set.ttl {
-		return false
-	}
-	t.offer(a, now, previous)
-	return true
-}
-
-// admit lets the first of the waiting calls join t, which was just granted to a call that joins,
-// as long as they join, too. Guard.mu must be held.
-func (t *storeLease) admit(set *settings, now time.Duration) {
-	g := t.guard
-	if g.shared == nil {
-		g.shared = map[string]*storeLease{}
-	}
-	g.shared[t.claim.Key] = t
-	for {
-		w := g.queues.First(g.queueID(t.claim.Key, set))
-		if w == nil || !w.Call().set.joins() || !t.join(w.Call(), now, t.holder.label) {
-			return
-		}
-		g.queues.Offer(w)
-	}
 }
 
 // leave takes a holder out of its storeLease, which goes on with others. Guard.mu must be held.

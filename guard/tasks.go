@@ -63,3 +63,23 @@ func (t *tasks) start(f func()) {
 
 // await waits until none is running. It returns false if ctx ends before.
 func (t *tasks) await(ctx context.Context) bool { return t.running.await(ctx, &t.mu) }
+
+// each calls f for 0 to n-1 at once, and returns when all have returned, or ended their
+// goroutines. If one has panicked, so does each: a panic in a goroutine of ours would end the
+// process.
+func each(n int, f func(i int)) {
+	var all sync.WaitGroup
+	panics := make([]any, n)
+	for i := range n {
+		all.Go(func() {
+			defer func() { panics[i] = recover() }()
+			f(i)
+		})
+	}
+	all.Wait()
+	for _, p := range panics {
+		if p != nil {
+			panic(p)
+		}
+	}
+}

@@ -56,10 +56,6 @@ func (a *acquisition) newWaiter() {
 	a.waiter = a.local
 }
 
-func termsOf(set *settings) queue.Terms {
-	return queue.Terms{TTL: set.ttl, Owner: set.owner, Renew: !set.noRenewal, MaxHolders: max(set.among, 1)}
-}
-
 // queueMode returns the relation of a claim with these settings to the queue of the store.
 func queueMode(set *settings) driver.QueueMode {
 	switch {
@@ -125,39 +121,6 @@ func (a *acquisition) subscribe(s *queue.Subscription) {
 	}
 }
 
-// share adds the call to a lease that shared calls of this Guard have, if there is one that is not
-// too old, and if no other call waits for the key. It returns nil otherwise.
-func (a *acquisition) share() (*holder, error) {
-	if !a.set.joins() {
-		return nil, nil
-	}
-	g := a.guard
-	g.mu.Lock()
-	t := g.shared[a.claim.Key]
-	joined := t != nil && !g.queues.Waits(g.queueID(a.claim.Key, a.set)) && t.join(a, g.clock.Now(), "")
-	g.unlock()
-	if !joined {
-		return nil, nil
-	}
-	return a.take()
-}
-
-// take takes the lease that was handed off to the call. It returns nil if the lease was over
-// before the call came to it, and an error if the call must not go on.
-func (a *acquisition) take() (*holder, error) {
-	h := a.offered
-	a.cleanUp() // the call's own claim
-	if err := a.interrupted(); err != nil || !h.accept() {
-		a.reject()
-		return nil, err
-	}
-	a.handedOff = true
-	a.previous = queue.Previous{Label: h.previous, Ends: clock.Never}
-	a.claim.Owner = h.owner
-	a.last = lastAnswer{State: driver.Granted}
-	return h, nil
-}
-
 // leave leaves the queue, unless the lease has already ended the wait. A lease that was handed off
 // meanwhile is released.
 func (a *acquisition) leave() {
@@ -171,11 +134,4 @@ func (a *acquisition) leave() {
 	if offered {
 		a.reject()
 	}
-}
-
-// reject releases a lease that was handed off to the call, which goes on without it.
-func (a *acquisition) reject() {
-	var r release
-	r.begin(a.offered, releaseOptions{})
-	r.send(a.caller)
 }

@@ -42,7 +42,7 @@ func (g *Guard) warn() {
 	w.asking, w.next = true, now+warnEvery
 	last := w.last
 	g.background.start(func() {
-		answer := last // if the store does not answer
+		answer := last // unless the store answers
 		defer func() {
 			_ = recover() // a backend that only informs must not end the process
 			g.mu.Lock()

@@ -26,10 +26,7 @@ func (a Adapter) Watch(key string, f func(ctx context.Context), opts ...Option) 
 		w.cancel()
 		return func() {}
 	}
-	if g.watches == nil {
-		g.watches = map[*watch]struct{}{}
-	}
-	g.watches[w] = struct{}{}
+	g.watches[w] = w.end
 	g.mu.Unlock()
 	// It may notify at once.
 	w.started(g.subscriber.Subscribe(stored, "", func(time.Duration) { w.notify() }))
@@ -40,13 +37,13 @@ func (a Adapter) Watch(key string, f func(ctx context.Context), opts ...Option) 
 type watch struct {
 	guard  *Guard
 	f      func(context.Context)
-	ctx    context.Context // of f
+	ctx    context.Context // the context of f
 	cancel context.CancelFunc
 
 	mu          sync.Mutex
 	over        bool
-	running     bool // f is
-	notified    bool // since f began
+	running     bool // f is running
+	notified    bool // a notification came after f began
 	unsubscribe func()
 }
 
@@ -108,16 +105,5 @@ func (w *watch) end() {
 	w.cancel()
 	if !over && unsubscribe != nil {
 		unsubscribe()
-	}
-}
-
-// endWatches ends those of all adapters.
-func (g *Guard) endWatches() {
-	g.mu.Lock()
-	all := g.watches
-	g.watches = nil
-	g.mu.Unlock()
-	for w := range all {
-		w.end()
 	}
 }

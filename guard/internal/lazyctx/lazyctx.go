@@ -81,7 +81,7 @@ func (c *Context) make() context.Context {
 	}
 	parent := c.Context
 	if c.ended || c.grace > 0 {
-		parent = context.WithoutCancel(parent) // whose end is not, or not yet, the reason
+		parent = context.WithoutCancel(parent) // its end is not, or not yet, the reason
 	}
 	c.whole, c.cancel = context.WithCancelCause(parent)
 	if c.ended {

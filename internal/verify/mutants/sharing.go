@@ -29,7 +29,7 @@ var sharing = []mutant{
 	},
 	{
 		name: "mutant_readers_of_all_settings_join", rule: 27, does: "a call that must have a lease of its own joins that of another",
-		hunks: []hunk{{"guard/sharing.go", "return s.among == driver.Unlimited && !s.fair &&", "return s.among > 1 && !s.fair &&"}},
+		hunks: []hunk{{"guard/settings.go", "return s.among == driver.Unlimited && !s.fair &&", "return s.among > 1 && !s.fair &&"}},
 		pkg:   "guard", test: "TestLimit_holdsForAllProcesses",
 	},
 	{
@@ -49,12 +49,12 @@ var sharing = []mutant{
 	},
 	{
 		name: "mutant_reader_joins_a_lease_that_ends", rule: 4, does: "a reader joins a lease that is not renewed any more",
-		hunks: []hunk{{"guard/storelease.go", "|| t.renewAt == clock.Never ||", "||"}},
+		hunks: []hunk{{"guard/handoff.go", "|| t.renewAt == clock.Never ||", "||"}},
 		pkg:   "guard", test: "TestShared_aLeaseThatIsNotRenewedIsNotJoined",
 	},
 	{
 		name: "mutant_readers_share_a_fence", rule: 9, does: "readers that share a lease have one fence",
-		hunks: []hunk{{"guard/storelease.go", "	t.claim.Fence++\n", ""}},
+		hunks: []hunk{{"guard/handoff.go", "	t.claim.Fence++\n", ""}},
 		pkg:   "guard", test: "TestShared_readersOfAProcessHaveOneLease",
 	},
 	{
@@ -87,17 +87,17 @@ var sharing = []mutant{
 	},
 	{
 		name: "mutant_a_reader_joins_for_ever", rule: 13, does: "readers join a lease for as long as it is held",
-		hunks: []hunk{{"guard/storelease.go", "now-t.began < handOffPeriod(ttl) && ", ""}},
+		hunks: []hunk{{"guard/handoff.go", "now-t.began < handOffPeriod(ttl) && ", ""}},
 		pkg:   "guard", test: "TestShared_aLeaseIsJoinedForABoundedTime",
 	},
 	{
 		name: "mutant_reader_joins_past_a_writer", rule: 11, does: "a reader joins a lease while a writer of its process waits",
-		hunks: []hunk{{"guard/wait.go", "t != nil && !g.queues.Waits(g.queueID(a.claim.Key, a.set)) &&", "t != nil &&"}},
+		hunks: []hunk{{"guard/handoff.go", "t != nil && !g.queues.Waits(g.queueID(a.claim.Key, a.set)) &&", "t != nil &&"}},
 		pkg:   "guard", test: "TestShared_readersDoNotOvertakeAWriter",
 	},
 	{
 		name: "mutant_waiting_readers_each_ask", rule: 11, does: "readers that wait do not join the lease that the first of them gets",
-		hunks: []hunk{{"guard/storelease.go", "w == nil || !w.Call().set.joins()", "w == nil || w.Call() != nil"}},
+		hunks: []hunk{{"guard/handoff.go", "w == nil || !w.Call().set.joins()", "w == nil || w.Call() != nil"}},
 		pkg:   "guard", test: "TestShared_readersOfAProcessHaveOneLease",
 	},
 	{
@@ -147,12 +147,12 @@ var sharing = []mutant{
 	},
 	{
 		name: "mutant_context_of_one_key", rule: 2, does: "the context of several keys ends with the lease of the last one only",
-		hunks: []hunk{{"guard/multiacquire.go", "joined, end := h.joined(l.ctx)", "joined, end := all[len(all)-1].joined(l.ctx)"}},
+		hunks: []hunk{{"guard/leases.go", "joined, end := h.joined(l.ctx)", "joined, end := l.holders[len(l.holders)-1].joined(l.ctx)"}},
 		pkg:   "guard", test: "TestAcquireAll_allKeysAreLostTogether",
 	},
 	{
 		name: "mutant_loss_of_a_key_not_reported", rule: 8, does: "DoAll does not report a lost key if the release of another had no answer",
-		hunks: []hunk{{"guard/leases.go", "return errors.Join(results...)", "return cmp.Or(results...)"}},
+		hunks: []hunk{{"guard/multiacquire.go", "return errors.Join(results...)", "return cmp.Or(results...)"}},
 		pkg:   "guard", test: "TestDoAll_reportsALossBesideAnErrorOfTheStore",
 	},
 	{

@@ -52,17 +52,17 @@ var waiting = []mutant{
 	},
 	{
 		name: "mutant_same_fence_handed_off", rule: 13, does: "a lease is handed off with the fence of the hold before",
-		hunks: []hunk{{"guard/storelease.go", "t.claim.Fence++\n", ""}},
+		hunks: []hunk{{"guard/handoff.go", "t.claim.Fence++\n", ""}},
 		pkg:   "guard", test: "TestHandOff_needsNoStore",
 	},
 	{
 		name: "mutant_hand_off_without_end", rule: 13, does: "a lease is handed off for as long as calls wait",
-		hunks: []hunk{{"guard/storelease.go", "now-t.began < handOffPeriod(ttl) && ", ""}},
+		hunks: []hunk{{"guard/handoff.go", "now-t.began < handOffPeriod(ttl) && ", ""}},
 		pkg:   "guard", test: "TestHandOff_isBoundedByTime",
 	},
 	{
 		name: "mutant_fences_not_reserved", rule: 13, does: "a lease is handed off with fences that are not reserved",
-		hunks: []hunk{{"guard/storelease.go", "t.claim.Reserve > 0 && ", ""}},
+		hunks: []hunk{{"guard/handoff.go", "t.claim.Reserve > 0 && ", ""}},
 		pkg:   "guard", test: "TestHandOff_isBoundedByTheReservedFences",
 	},
 	{
