@@ -9,28 +9,23 @@ import (
 
 var errNoLedger = errors.New("it has no ledger")
 
-// ledger returns the ledger of a side.
-func (s side) ledger(name string) (driver.Ledger, error) {
-	ledger, ok := driver.Ability[driver.Ledger](s.Locker)
-	if !ok {
-		err := &driver.StoreError{Op: driver.OpLedger, Key: name, Kind: driver.KindUnsupported, Err: errNoLedger}
-		return nil, s.error(driver.OpLedger, name, err)
-	}
-	return ledger, nil
-}
-
-// Append implements driver.Ledger. After it, both sides have the entry.
-func (l *Locker) Append(ctx context.Context, name string, e driver.Entry, keep int) error {
-	for _, s := range l.sides {
-		ledger, err := s.ledger(name)
-		if err != nil {
-			return err
+// eachLedger calls f with the ledger of each side, until a side fails.
+func (l *Locker) eachLedger(name string, f func(i int, ledger driver.Ledger) error) error {
+	for i, s := range l.sides {
+		var err error = &driver.StoreError{Op: driver.OpLedger, Key: name, Kind: driver.KindUnsupported, Err: errNoLedger}
+		if ledger, ok := driver.Ability[driver.Ledger](s.Locker); ok {
+			err = f(i, ledger)
 		}
-		if err := ledger.Append(ctx, name, e, keep); err != nil {
+		if err != nil {
 			return s.error(driver.OpLedger, name, err)
 		}
 	}
 	return nil
+}
+
+// Append implements driver.Ledger. After it, both sides have the entry.
+func (l *Locker) Append(ctx context.Context, name string, e driver.Entry, keep int) error {
+	return l.eachLedger(name, func(_ int, ledger driver.Ledger) error { return ledger.Append(ctx, name, e, keep) })
 }
 
 // Entries implements driver.Ledger. It returns the entries of both sides, each once.
@@ -45,69 +40,43 @@ func (l *Locker) Entries(ctx context.Context, name string, n int) ([]driver.Entr
 // EntriesOf implements driver.Ledger.
 func (l *Locker) EntriesOf(ctx context.Context, names []string, n int) ([][]driver.Entry, error) {
 	all := make([][]driver.Entry, len(names))
-	for _, s := range l.sides {
-		ledger, err := s.ledger(names[0])
-		if err != nil {
-			return nil, err
-		}
+	return all, l.eachLedger(names[0], func(_ int, ledger driver.Ledger) error {
 		logs, err := ledger.EntriesOf(ctx, names, n)
-		if err != nil {
-			return nil, s.error(driver.OpLedger, names[0], err)
-		}
 		for i, log := range logs {
 			all[i] = driver.Newest(n, all[i], log)
 		}
-	}
-	return all, nil
+		return err
+	})
 }
 
 // CountersOf implements driver.Ledger. A counter is that of the side where it is higher.
 func (l *Locker) CountersOf(ctx context.Context, names, counters []string) ([]int64, error) {
 	all := make([]int64, len(names))
-	for _, s := range l.sides {
-		ledger, err := s.ledger(names[0])
-		if err != nil {
-			return nil, err
-		}
+	return all, l.eachLedger(names[0], func(_ int, ledger driver.Ledger) error {
 		values, err := ledger.CountersOf(ctx, names, counters)
-		if err != nil {
-			return nil, s.error(driver.OpLedger, names[0], err)
-		}
 		for i, value := range values {
 			all[i] = max(all[i], value)
 		}
-	}
-	return all, nil
+		return err
+	})
 }
 
 // Raise implements driver.Ledger. It also raises the counter of each side to that of the other, so
 // that each side alone knows how far a job has come.
-func (l *Locker) Raise(ctx context.Context, name, counter string, to int64) (was int64, err error) {
+func (l *Locker) Raise(ctx context.Context, name, counter string, to int64) (int64, error) {
 	var before [2]int64
-	for i, s := range l.sides {
-		if before[i], err = s.raise(ctx, name, counter, to); err != nil {
-			return 0, err
-		}
-	}
-	was = max(before[old], before[next])
-	for i, s := range l.sides {
-		if max(before[i], to) < was {
-			if _, err := s.raise(ctx, name, counter, was); err != nil {
-				return 0, err
+	err := l.eachLedger(name, func(i int, ledger driver.Ledger) (err error) {
+		before[i], err = ledger.Raise(ctx, name, counter, to)
+		return err
+	})
+	was := max(before[old], before[next])
+	if err == nil {
+		err = l.eachLedger(name, func(i int, ledger driver.Ledger) (err error) {
+			if max(before[i], to) < was {
+				_, err = ledger.Raise(ctx, name, counter, was)
 			}
-		}
+			return err
+		})
 	}
-	return was, nil
-}
-
-func (s side) raise(ctx context.Context, name, counter string, to int64) (int64, error) {
-	ledger, err := s.ledger(name)
-	if err != nil {
-		return 0, err
-	}
-	was, err := ledger.Raise(ctx, name, counter, to)
-	if err != nil {
-		return 0, s.error(driver.OpLedger, name, err)
-	}
-	return was, nil
+	return was, err
 }

@@ -155,16 +155,11 @@ func (m *merger) run(batches []*batch) {
 			b.answered <- b.fail(m.locker, err)
 			continue
 		}
-		all := make([]batchAnswer, len(b.claims))
-		for i, c := range b.claims {
-			all[i] = answers[claimName{c.Key, c.ID}]
-		}
-		b.answered <- all
+		n := len(b.claims)
+		b.answered <- answers[:n:n]
+		answers = answers[n:]
 	}
 }
-
-// A claimName identifies a claim among those of several batches.
-type claimName struct{ key, id string }
 
 // A batchClaim is a claim in the statement of a batch.
 type batchClaim struct {
@@ -177,38 +172,28 @@ type batchClaim struct {
 }
 
 // renewAll renews the claims of batches by one statement. A claim can be in several batches,
-// because a renewal that has no answer yet may be repeated: the highest fence counts.
-func (l *Locker) renewAll(ctx context.Context, batches []*batch) (map[claimName]batchAnswer, error) {
-	at := map[claimName]int{}
+// because a renewal that has no answer yet may be repeated.
+func (l *Locker) renewAll(ctx context.Context, batches []*batch) ([]batchAnswer, error) {
 	var claims []batchClaim
 	for _, b := range batches {
 		for _, c := range b.claims {
-			n, known := at[claimName{c.Key, c.ID}]
-			if !known {
-				n = len(claims)
-				at[claimName{c.Key, c.ID}] = n
-				claims = append(claims, batchClaim{})
-			}
-			if c.Fence >= claims[n].Fence {
-				claims[n] = batchClaim{n, []byte(c.Key), c.ID, c.Fence, max(c.Reserve, 0), micros(c.TTL)}
-			}
+			claims = append(claims, batchClaim{len(claims), []byte(c.Key), c.ID, c.Fence, max(c.Reserve, 0), micros(c.TTL)})
 		}
 	}
-	return ask(ctx, l, driver.OpRenew, string(claims[0].Key), func(ctx context.Context) (map[claimName]batchAnswer, error) {
-		answers := map[claimName]batchAnswer{}
+	return ask(ctx, l, driver.OpRenew, string(claims[0].Key), func(ctx context.Context) ([]batchAnswer, error) {
+		answers := make([]batchAnswer, len(claims))
 		err := l.query(ctx, func(scan scanFunc) error {
 			var i int
 			var a batchAnswer
 			err := scan(&i, &a.held, &a.again)
 			if err == nil {
-				a.again = a.again && !a.held
-				answers[claimName{string(claims[i].Key), claims[i].ID}] = a
+				answers[i] = a
 			}
 			return err
 		}, l.sql("renew_batch"), toJSON(claims))
 		if isRace(err) {
-			for name := range at {
-				answers[name] = batchAnswer{again: true}
+			for i := range answers {
+				answers[i] = batchAnswer{again: true}
 			}
 			err = nil
 		}

@@ -34,8 +34,7 @@ func ask[T any](
 	if err := ctx.Err(); err != nil {
 		return none, driver.NewStoreError(name, op, key, err)
 	}
-	leave, err := l.calls.pass(ctx, op == driver.OpRenew)
-	if err != nil {
+	if err := l.calls.enter(ctx, op); err != nil {
 		return none, l.storeError(op, key, err)
 	}
 	type answer struct {
@@ -45,7 +44,7 @@ func ask[T any](
 	answered := make(chan answer, 1)
 	own, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	go contain.Call(func() (T, error) {
-		defer leave()
+		defer l.calls.leave(op)
 		defer cancel()
 		if _, err := l.resolve(own); err != nil {
 			return none, err

@@ -98,10 +98,10 @@ func (l *Locker) try(
 	if _, err := l.resolve(ctx); err != nil { // before tx has what may be the only connection
 		return nil, l.storeError(driver.OpInspect, "", err)
 	}
-	if err := l.transactions.enter(ctx); err != nil {
+	if err := l.transactions.enter(ctx, driver.OpInspect); err != nil {
 		return nil, l.storeError(driver.OpInspect, "", err)
 	}
-	defer l.transactions.leave()
+	defer l.transactions.leave(driver.OpInspect)
 	tx, err := l.db.BeginTx(ctx, nil)
 	if err != nil {
 		return nil, l.storeError(driver.OpInspect, "", err)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/seed-1795987d/onerun/backend/internal/contain"
+	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
 // statementGrace is for how long a statement goes on whose caller has left. A driver ends a
@@ -38,9 +39,15 @@ func (g *gate) hasRoom() bool {
 	}
 }
 
-// enter returns when there is room, or an error when ctx has ended. The caller must call leave.
-func (g *gate) enter(ctx context.Context) error {
+// enter returns at once for a renewal, and otherwise when there is room, or with an error when ctx
+// has ended. The caller must call leave.
+func (g *gate) enter(ctx context.Context, op driver.Op) error {
 	g.mu.Lock()
+	if op == driver.OpRenew {
+		g.renewals++
+		g.mu.Unlock()
+		return nil
+	}
 	if g.waiting.Len() == 0 && g.hasRoom() {
 		g.inside++
 		g.mu.Unlock()
@@ -66,14 +73,14 @@ func (g *gate) enter(ctx context.Context) error {
 	return ctx.Err()
 }
 
-func (g *gate) leave() { g.change(-1, 0) }
-
-// change changes the numbers of those that are under way, and lets others in.
-func (g *gate) change(inside, renewals int) {
+func (g *gate) leave(op driver.Op) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.inside += inside
-	g.renewals += renewals
+	if op == driver.OpRenew {
+		g.renewals--
+	} else {
+		g.inside--
+	}
 	g.admit()
 }
 
@@ -85,24 +92,15 @@ func (g *gate) admit() {
 	}
 }
 
-// pass lets a call through. The caller must call leave.
-func (g *gate) pass(ctx context.Context, renewal bool) (leave func(), err error) {
-	if renewal {
-		g.change(0, 1)
-		return func() { g.change(0, -1) }, nil
-	}
-	return g.leave, g.enter(ctx)
-}
-
 // inBackground calls f, which no caller waits for, through the gate of all calls, when the table is
 // known.
 func (l *Locker) inBackground(ctx context.Context, within time.Duration, f func(ctx context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
-	if err := l.calls.enter(ctx); err != nil {
+	if err := l.calls.enter(ctx, driver.OpInspect); err != nil {
 		return err
 	}
-	defer l.calls.leave()
+	defer l.calls.leave(driver.OpInspect)
 	return contain.Err(func() error {
 		if _, err := l.resolve(ctx); err != nil {
 			return err

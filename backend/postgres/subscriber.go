@@ -162,9 +162,7 @@ func (s *subscriber) notify(payload string) {
 	var calls []*subscription
 	s.mu.Lock()
 	if k := s.keys[payload]; k != nil {
-		for sub := range k.subscriptions {
-			calls = append(calls, sub)
-		}
+		calls = k.pending(true)
 	}
 	s.mu.Unlock()
 	callAll(calls)

@@ -28,6 +28,7 @@ func TestLocker(t *testing.T) {
 		"Migrate creates the table once, also if several processes call it": createsTheTable,
 		"the rights in the documentation are enough":                        needsFewRights,
 		"a row that another transaction has locked delays no other renewal": lockedRowDelaysNoOther,
+		"a claim that is in a batch twice has its highest fence":            claimTwiceInABatch,
 		"a release is notified only if there is a waiter":                   notifiesWaiters,
 		"a listener that has lost its connection is replaced":               survivesLossOfListener,
 		"rows that nothing needs are deleted":                               cleans,
@@ -41,6 +42,29 @@ func TestLocker(t *testing.T) {
 			t.Parallel()
 			test(t, server.Database(t))
 		})
+	}
+}
+
+// A renewal that has no answer yet may be repeated, and both may go out together.
+func claimTwiceInABatch(t *testing.T, dsn string) {
+	l, _ := migrated(t, dsn)
+	low := claim("key", long)
+	low.Fence = mustAcquire(t, l, low).Fence + 5
+	high, other := low, claim("another", long)
+	high.Fence += 2
+	for first := range 2 {
+		claims := []driver.Claim{low, high, other}
+		claims[0], claims[first] = claims[first], claims[0]
+		held := make([]bool, len(claims))
+		l.RenewBatch(t.Context(), claims, func(i int, h bool, err error) {
+			require.NoError(t, err)
+			held[i] = h
+		})
+		require.Equal(t, []bool{true, true, false}, held)
+		info, err := l.Show(t.Context(), "key")
+		require.NoError(t, err)
+		require.Equal(t, high.Fence, info.Holders[0].Fence)
+		low.Fence, high.Fence = low.Fence+10, high.Fence+10
 	}
 }
 
