@@ -72,9 +72,9 @@ local function restarted()
 end
 
 -- new_fence returns the fence of a new holder and the number of reserved fences above it, or nil
--- and an error, such as that of restarted. The fence is the given one, if any, or else the hint, if it is suitable. Otherwise
+-- and an error. The fence is the given one, if any, or else the hint, if it is suitable. Otherwise
 -- it is the clock, or one more than the last fence if that is larger. new_fence raises the counter
--- to the last reserved fence.
+-- to the last reserved fence. It refuses to grant on a server that restarted, see restarted.
 local function new_fence(counter)
   local refusal, last = restarted(), nil
   if not refusal then
