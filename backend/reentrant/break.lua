@@ -1,7 +1,7 @@
 -- Takes a key from a claim for an operator, or forgets that it is done. It follows next.lua,
 -- rlock.lua or readwrite.lua, and publish.lua.
---   KEYS  lock, channel; with WithReadWrite, the timeout keys of the claim and of the ID that
---         replaces it
+--   KEYS  lock, channel, wanted; with WithReadWrite, the timeout keys of the claim and of the ID
+--         that replaces it
 --   ARGV  ID of the claim, or a field of Redisson's; how to publish, as in release.lua; what to do;
 --         that other ID and its label, with a newline between them
 -- What to do:
@@ -36,11 +36,11 @@ local function keep(hold)
   local old = 'onerun:' .. hold.id
   hold.letter = hold.letter == 'S' and 'M' or 'K'
   hold.id, hold.owner, hold.text = by, by, label
-  timeout = KEYS[4]
+  timeout = KEYS[5]
   put(hold)
   redis.call('HDEL', lock, old, old .. ':read')
   if READ_WRITE then
-    redis.call('DEL', KEYS[3])
+    redis.call('DEL', KEYS[4])
   end
   return 1
 end
@@ -56,7 +56,7 @@ local function break_claim(id)
   end
   if what == 'now' then
     if READ_WRITE then
-      redis.call('DEL', KEYS[3])
+      redis.call('DEL', KEYS[4])
     end
     return release('onerun:' .. id, 'onerun:' .. id .. ':read')
   end

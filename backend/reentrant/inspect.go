@@ -19,26 +19,31 @@ var (
 	//go:embed break.lua
 	breakSource string
 
-	inspection          = newInspection(surveySource+rlockSource+"local FREE, timeout = '0', nil\n", 0)
-	readWriteInspection = newInspection(readWriteSource+"local FREE = '1'\n", 2)
+	inspection          = newInspection(surveySource+rlockSource+"local FREE, timeout = '0', nil\n", false)
+	readWriteInspection = newInspection(readWriteSource+"local FREE = '1'\n", true)
 )
 
-func newInspection(common string, timeouts int) *redisstore.Inspection {
-	show := redisstore.Operation{Source: sharedSource + wantedSource + showSource, Keys: 2, FurtherKeys: 3, Shared: 1, Publishes: true}
-	breaks := redisstore.Operation{
-		Source: common + nextSource + breakSource, Keys: 2, FurtherKeys: timeouts, Args: 1, Shared: 3, Publishes: true,
+func newInspection(common string, readWrite bool) *redisstore.Inspection {
+	show := redisstore.Operation{
+		Source: sharedSource + wantedSource + showSource, Keys: 2, FurtherKeys: 3, Shared: 1, Publishes: true,
 	}
-	return redisstore.NewInspection(constants+redisstore.TimesSource+holdsSource, show, breaks)
-}
-
-// Show implements driver.Inspector. It shows locks of Redisson's as holders (Holder.Foreign), which
-// have no fence. It needs the right to PUBSUB for KeyInfo.Subscribers, which also counts
-// Redisson's.
-func (l *Locker) Show(ctx context.Context, key string) (driver.KeyInfo, error) {
-	call := l.inspectCall(key, l.inspection().Show)
-	call.Shared[0] = l.howToPublish()
-	call.FurtherKeys = append([]string{redisstore.WantedKey(call.Slot, key)}, redisstore.QueueKeys(call.Slot, key)...)
-	return l.store.Show(ctx, call)
+	breaks := redisstore.Operation{
+		Source: common + nextSource + breakSource, Keys: 2, FurtherKeys: 1, Args: 1, Shared: 3, Publishes: true,
+	}
+	if readWrite {
+		breaks.FurtherKeys += 2
+	}
+	i := redisstore.NewInspection(constants+redisstore.TimesSource+holdsSource, show, breaks)
+	i.Further = func(fence string, claims ...driver.Claim) []string {
+		keys := []string{redisstore.WantedKey(fence, claims[0].Key)}
+		for _, c := range claims {
+			if readWrite && len(claims) > 1 {
+				keys = append(keys, timeoutKey(c))
+			}
+		}
+		return keys
+	}
+	return i
 }
 
 // Marked implements driver.Inspector.
@@ -56,40 +61,9 @@ func (l *Locker) Keys(ctx context.Context, prefix, cursor string, n int) (keys [
 	}, cursor, n)
 }
 
-// Break implements driver.Inspector. With Now, it also ends a hold of Redisson's, as forceUnlock
-// does for a whole lock.
-func (l *Locker) Break(ctx context.Context, key, id string, b driver.Break) (bool, error) {
-	what := "keep"
-	if b.Now {
-		what = "now"
-	}
-	return l.breaks(ctx, key, id, what, b)
-}
-
-// Forget implements driver.Inspector.
-func (l *Locker) Forget(ctx context.Context, key string) (bool, error) {
-	return l.breaks(ctx, key, "", "forget", driver.Break{})
-}
-
-func (l *Locker) breaks(ctx context.Context, key, id, what string, b driver.Break) (bool, error) {
-	call := l.inspectCall(key, l.inspection().Break)
-	call.Args[0], call.Shared = id, [...]string{l.howToPublish(), what, b.ID + "\n" + b.Label}
-	if l.readWrite {
-		call.FurtherKeys = []string{timeoutKey(driver.Claim{Key: key, ID: id}), timeoutKey(driver.Claim{Key: key, ID: b.ID})}
-	}
-	done, err := l.store.Int(ctx, l.queue.Notify(call))
-	return done == 1, err
-}
-
 func (l *Locker) inspection() *redisstore.Inspection {
 	if l.readWrite {
 		return readWriteInspection
 	}
 	return inspection
-}
-
-func (l *Locker) inspectCall(key string, script *redisstore.Script) redisstore.Call {
-	return redisstore.Call{
-		Op: driver.OpInspect, Key: key, Script: script, Names: l.names(driver.OpInspect, key),
-	}
 }

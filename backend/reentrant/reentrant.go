@@ -73,7 +73,7 @@ func New(client redis.UniversalClient, opts ...Option) *Locker {
 	l.subscriber = pubsub.New(client, vias[l.publish])
 	l.queue = redisstore.NewQueue(l.subscriber)
 	l.locker = redisstore.NewLocker(l.store, l.queue, redisstore.Layout{
-		Program: l.program(), Names: l.names, Further: l.further, Publish: l.howToPublish(), Check: l.checkTTL,
+		Program: l.program(), Names: l.names, Further: l.further, Inspection: l.inspection(), Publish: l.howToPublish(), Check: l.checkTTL,
 	})
 	return l
 }

@@ -1,13 +1,15 @@
 -- Takes a key from a claim for an operator, or forgets that it is done. It follows shared.lua and
 -- publish.lua.
 --   KEYS  lease, fence counter, holders, limits, wanted
---   ARGV  ID of the claim; what to do; another ID; its label
+--   ARGV  ID of the claim; nothing; what to do; another ID and its label, with a newline between
+--         them
 -- What to do:
 --   keep    the claim of the other ID keeps the key for the time that is left
 --   now     the claim no longer holds the key
 --   forget  the done marker is removed
 -- Answers 1, or 0 if there was nothing to do.
-local what, by, text = shared(1), shared(2), shared(3)
+local what = shared(2)
+local by, text = string.match(shared(3), '^(%S*)\n(.*)$')
 local ONE_DAY = 86400000 -- in ms
 
 local function free()

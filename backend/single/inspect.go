@@ -19,19 +19,15 @@ var (
 
 func newInspection(d dialect) *redisstore.Inspection {
 	channel := "local channel = " + d.channel("lease") + "\n"
-	show := redisstore.Operation{Source: channel + showSource, Keys: 2, FurtherKeys: 5, Publishes: true}
+	show := redisstore.Operation{Source: channel + showSource, Keys: 2, FurtherKeys: 5, Shared: 1, Publishes: true}
 	breaks := redisstore.Operation{
 		Source: d.publishing() + breakSource, Keys: 2, FurtherKeys: 3, Args: 1, Shared: 3, Publishes: true,
 	}
-	return redisstore.NewInspection(sharedCommon(d), show, breaks)
-}
-
-// Show implements driver.Inspector. It needs the right to PUBSUB for KeyInfo.Subscribers. On a
-// Cluster of Redis 6, those are not known.
-func (l *Locker) Show(ctx context.Context, key string) (driver.KeyInfo, error) {
-	call := l.inspectCall(key, l.inspection.Show)
-	call.FurtherKeys = append(call.FurtherKeys, redisstore.QueueKeys(call.Slot, key)...)
-	return l.store.Show(ctx, call)
+	i := redisstore.NewInspection(sharedCommon(d), show, breaks)
+	i.Further = func(fence string, claims ...driver.Claim) []string {
+		return redisstore.SharingKeys(fence, claims[0].Key)
+	}
+	return i
 }
 
 // Marked implements driver.Inspector.
@@ -54,33 +50,4 @@ func (l *Locker) Keys(ctx context.Context, prefix, cursor string, n int) (keys [
 		}
 	}
 	return l.store.Keys(ctx, scan, cursor, n)
-}
-
-// Break implements driver.Inspector.
-func (l *Locker) Break(ctx context.Context, key, id string, b driver.Break) (bool, error) {
-	what := "keep"
-	if b.Now {
-		what = "now"
-	}
-	return l.breaks(ctx, key, id, [...]string{what, b.ID, b.Label})
-}
-
-// Forget implements driver.Inspector.
-func (l *Locker) Forget(ctx context.Context, key string) (bool, error) {
-	return l.breaks(ctx, key, "", [...]string{"forget", "", ""})
-}
-
-func (l *Locker) breaks(ctx context.Context, key, id string, shared [3]string) (bool, error) {
-	call := l.inspectCall(key, l.inspection.Break)
-	call.Args[0], call.Shared = id, shared
-	done, err := l.store.Int(ctx, l.queue.Notify(call))
-	return done == 1, err
-}
-
-func (l *Locker) inspectCall(key string, script *redisstore.Script) redisstore.Call {
-	names := l.names(driver.OpInspect, key)
-	return redisstore.Call{
-		Op: driver.OpInspect, Key: key, Script: script, Names: names,
-		FurtherKeys: redisstore.SharingKeys(names.Slot, key),
-	}
 }

@@ -86,7 +86,7 @@ func New(client redis.UniversalClient, opts ...Option) *Locker {
 	l.subscriber = pubsub.New(client, via)
 	l.queue = redisstore.NewQueue(l.subscriber)
 	l.locker = redisstore.NewLocker(l.store, l.queue, redisstore.Layout{
-		Program: l.program, Names: l.names, Further: further, Acks: l.acks,
+		Program: l.program, Names: l.names, Further: further, Inspection: l.inspection, Acks: l.acks,
 	})
 	return l
 }

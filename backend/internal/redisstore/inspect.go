@@ -14,11 +14,18 @@ import (
 	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
-// An Inspection is how a backend shows a key, and takes it from a claim. Show answers what
-// show.lua of backend/single describes. Queue.Notify turns a call of Break into one that notifies
-// the queue.
+// An Inspection is how a backend shows a key, and takes it from a claim.
+//
+//	       each call  all calls
+//	Show              Publish
+//	Break  ID         Publish, what to do, another ID and its label with a newline between them
+//
+// Show answers what show.lua of backend/single describes, and break.lua says what Break can do.
 type Inspection struct {
 	Show, Break *Script
+	// Further returns the keys that the scripts have beside those of Layout.Names, for claims of one
+	// key. For Show, they have no ID, and the keys of the queue follow.
+	Further func(fence string, claims ...driver.Claim) []string
 }
 
 // NewInspection returns the scripts of these operations. common comes before each of them.
@@ -28,17 +35,51 @@ func NewInspection(common string, show, breaks Operation) *Inspection {
 	return i
 }
 
-// Show runs a script that shows a key.
-func (s *Store) Show(ctx context.Context, c Call) (driver.KeyInfo, error) {
-	answer, err := s.run(ctx, &c)
+// Show implements driver.Inspector. It needs the right to PUBSUB for KeyInfo.Subscribers. On a
+// Cluster of Redis 6, those are not known.
+func (l *Locker) Show(ctx context.Context, key string) (driver.KeyInfo, error) {
+	call := l.inspectCall(l.layout.Inspection.Show, driver.Claim{Key: key})
+	call.Shared[0] = l.layout.Publish
+	call.FurtherKeys = append(call.FurtherKeys, QueueKeys(call.Slot, key)...)
+	answer, err := l.store.run(ctx, &call)
 	if err != nil {
-		return driver.KeyInfo{}, s.error(&c, err)
+		return driver.KeyInfo{}, l.store.error(&call, err)
 	}
 	info, ok := toKeyInfo(answer)
 	if !ok {
-		return driver.KeyInfo{}, s.error(&c, ErrAnswer)
+		return driver.KeyInfo{}, l.store.error(&call, ErrAnswer)
 	}
 	return info, nil
+}
+
+// Break implements driver.Inspector. With Now, it also ends a hold of another program.
+func (l *Locker) Break(ctx context.Context, key, id string, b driver.Break) (bool, error) {
+	what := "keep"
+	if b.Now {
+		what = "now"
+	}
+	return l.breaks(ctx, key, id, what, b)
+}
+
+// Forget implements driver.Inspector.
+func (l *Locker) Forget(ctx context.Context, key string) (bool, error) {
+	return l.breaks(ctx, key, "", "forget", driver.Break{})
+}
+
+func (l *Locker) breaks(ctx context.Context, key, id, what string, b driver.Break) (bool, error) {
+	call := l.inspectCall(l.layout.Inspection.Break, driver.Claim{Key: key, ID: id}, driver.Claim{Key: key, ID: b.ID})
+	call.Args[0], call.Shared = id, [...]string{l.layout.Publish, what, b.ID + "\n" + b.Label}
+	call.Script = call.Script.queued
+	l.queue.release(&call, "") // notifies the first in the queue, if the key is free then
+	done, err := l.store.Int(ctx, call)
+	return done == 1, err
+}
+
+func (l *Locker) inspectCall(script *Script, claims ...driver.Claim) Call {
+	key := claims[0].Key
+	call := Call{Op: driver.OpInspect, Key: key, Script: script, Names: l.layout.Names(driver.OpInspect, key)}
+	call.FurtherKeys = l.layout.Inspection.Further(call.Slot, claims...)
+	return call
 }
 
 func toKeyInfo(answer any) (driver.KeyInfo, bool) {

@@ -19,9 +19,10 @@ type Layout struct {
 	Program *Program
 	Names   func(op driver.Op, key string) Names
 	// Further returns the keys that a script of Program.Shared has beside these.
-	Further func(op driver.Op, c driver.Claim, fence string) []string
-	Publish string // how to publish releases
-	Acks    Acks   // of grants and of done markers
+	Further    func(op driver.Op, c driver.Claim, fence string) []string
+	Inspection *Inspection
+	Publish    string // how to publish releases
+	Acks       Acks   // of grants and of done markers
 	// Check returns an error for a claim that must not be made. It may be nil.
 	Check func(driver.Claim) error
 }

@@ -46,13 +46,6 @@ func (q *Queue) release(call *Call, leave string) {
 	call.FurtherArgs = append(call.FurtherArgs, q.publish, leave)
 }
 
-// Notify returns the call that also notifies the first in the queue, if the key is free after it.
-func (q *Queue) Notify(call Call) Call {
-	call.Script = call.Script.queued
-	q.release(&call, "")
-	return call
-}
-
 // Subscribe is the Subscribe of driver.Subscriber for a queued claim.
 func (q *Queue) Subscribe(fence, key, id string, notify func(in time.Duration)) (stop func()) {
 	queue := QueueKeys(fence, key)[0]
