@@ -6,11 +6,12 @@ import (
 	"reflect"
 	"testing"
 
-	"github.com/seed-1795987d/onerun/middleware/idempotency"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/seed-1795987d/onerun/middleware/idempotency"
 )
 
 // Whatever stands in the store: reading it does not panic, and what is accepted is a reply.

@@ -117,62 +117,6 @@ func (s *outageStand) call(ctx context.Context, key string) *fakeCall {
 	return c
 }
 
-func (s *outageStand) asked() (n int) {
-	for _, call := range s.Calls() {
-		if call.Op == driver.OpAcquire {
-			n++
-		}
-	}
-	return n
-}
-
-// silences are ways for a store to leave a request for a lease without an answer in time.
-var silences = map[string]func(ctx context.Context, inner guard.Locker, c driver.Claim) (driver.Answer, error){
-	"it hangs": func(ctx context.Context, _ guard.Locker, _ driver.Claim) (driver.Answer, error) {
-		return driver.Answer{}, guardtest.Hang(ctx)
-	},
-	"its reply is dropped": func(ctx context.Context, inner guard.Locker, c driver.Claim) (driver.Answer, error) {
-		_, _ = inner.TryAcquire(ctx, c)
-		return driver.Answer{}, guardtest.Hang(ctx)
-	},
-	"it gets the request late": func(ctx context.Context, inner guard.Locker, c driver.Claim) (driver.Answer, error) {
-		late := context.WithoutCancel(ctx)
-		time.AfterFunc(400*time.Millisecond, func() { _, _ = inner.TryAcquire(late, c) })
-		return driver.Answer{}, guardtest.Hang(ctx)
-	},
-}
-
-// A call whose own deadline is short runs without a lease, too. The store is then left alone.
-func TestFailOpen_withAnyDeadline(t *testing.T) {
-	t.Parallel()
-	for name, answer := range silences {
-		for _, limit := range []time.Duration{
-			10 * time.Millisecond, 50 * time.Millisecond, 200 * time.Millisecond,
-			250 * time.Millisecond, 300 * time.Millisecond, 2 * time.Second, time.Hour,
-		} {
-			t.Run(fmt.Sprint(name, ", ", limit), func(t *testing.T) {
-				inOutage(t, func(t *testing.T, s *outageStand) {
-					s.OnAcquire = func(ctx context.Context, _ int, c driver.Claim) (driver.Answer, error) {
-						return answer(ctx, s.Inner, c)
-					}
-					s.handle = func(ctx context.Context, run int64) (any, error) { return text("a", run), ctx.Err() }
-					for run := range 10 {
-						ctx, cancel := context.WithTimeout(t.Context(), limit)
-						c := s.call(ctx, fmt.Sprint("k", run))
-						cancel()
-						require.NoError(t, c.err)
-						require.Equal(t, idempotency.Degraded, c.outcome.Result)
-						require.ErrorIs(t, c.outcome.Err, guard.ErrStore)
-						require.True(t, guard.Ran(c.outcome.Err))
-					}
-					require.EqualValues(t, 10, s.runs.Load())
-					require.Less(t, s.asked(), 10)
-				}, idempotency.WithFailOpen())
-			})
-		}
-	}
-}
-
 // A store that refuses has answered, so nothing runs.
 func TestFailOpen_aStoreThatRefusesIsNotAway(t *testing.T) {
 	t.Parallel()
@@ -191,39 +135,6 @@ func TestFailOpen_aStoreThatRefusesIsNotAway(t *testing.T) {
 				require.Zero(t, s.runs.Load())
 			}, idempotency.WithFailOpen())
 		})
-	}
-}
-
-// A claim that the store may have granted to a run without a lease keeps others away while that
-// run is under way, and is released then.
-func TestFailOpen_keepsOthersAwayWhileItRuns(t *testing.T) {
-	t.Parallel()
-	for _, name := range []string{"its reply is dropped", "it gets the request late"} {
-		for mode, opt := range map[string]guardgrpc.Option{"fail open": idempotency.WithFailOpen(), "shadow": idempotency.WithShadow()} {
-			t.Run(name+", "+mode, func(t *testing.T) {
-				inOutage(t, func(t *testing.T, s *outageStand) {
-					s.OnAcquire = func(ctx context.Context, n int, c driver.Claim) (driver.Answer, error) {
-						if n == 1 {
-							return silences[name](ctx, s.Inner, c)
-						}
-						return driver.Answer{}, guardtest.ErrUnscripted
-					}
-					s.handle = func(_ context.Context, run int64) (any, error) {
-						if run == 1 {
-							time.Sleep(20 * time.Second)
-						}
-						return text("a", run), nil
-					}
-					var first sync.WaitGroup
-					first.Go(func() { s.call(t.Context(), "k") })
-					time.Sleep(5 * time.Second) // the store is asked again
-					require.Equal(t, idempotency.InFlight, s.call(t.Context(), "k").outcome.Result)
-					first.Wait()
-					time.Sleep(5 * time.Second)
-					require.Equal(t, idempotency.Ran, s.call(t.Context(), "k").outcome.Result, "the claim was released")
-				}, opt)
-			})
-		}
 	}
 }
 

@@ -16,8 +16,9 @@ import (
 	"testing"
 	"unicode/utf8"
 
-	"github.com/seed-1795987d/onerun/middleware/idempotency"
 	"github.com/stretchr/testify/require"
+
+	"github.com/seed-1795987d/onerun/middleware/idempotency"
 )
 
 var (

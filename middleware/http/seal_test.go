@@ -11,19 +11,6 @@ import (
 	"github.com/seed-1795987d/onerun/middleware/idempotency"
 )
 
-// sealKey returns a key to encrypt with.
-func sealKey(id string) idempotency.EncryptionKey {
-	return idempotency.EncryptionKey{ID: id, Secret: []byte(strings.Repeat(id, 32)[:32])}
-}
-
-func sealWith(ids ...string) guardhttp.Option {
-	keys := make([]idempotency.EncryptionKey, len(ids))
-	for i, id := range ids {
-		keys[i] = sealKey(id)
-	}
-	return idempotency.WithEncryption(keys...)
-}
-
 // No part of an answer is readable in the store, and the answer is replayed nevertheless.
 func TestSeal_hidesTheAnswer(t *testing.T) {
 	t.Parallel()

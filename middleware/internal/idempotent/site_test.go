@@ -65,14 +65,25 @@ func (a text) Append(b []byte) []byte { return append(b, a...) }
 
 // Handle implements idempotent.Transport.
 func (c *call) Handle(ctx context.Context) idempotent.Left {
-	c.site.mu.Lock()
-	c.site.runs++
-	c.site.mu.Unlock()
-	answer, err := c.handler(ctx)
-	c.answer = answer
+	answer, err := c.run(ctx)
 	left := idempotent.Left{Answer: text(answer), Failed: err != nil}
 	left.Keep = c.Keep(c.ctx, idempotent.Ending{Replayable: len(answer) <= c.Core.Records()}, func() bool { return err == nil })
 	return left
+}
+
+// run runs the handler.
+func (c *call) run(ctx context.Context) (answer string, err error) {
+	c.site.mu.Lock()
+	c.site.runs++
+	c.site.mu.Unlock()
+	c.answer, err = c.handler(ctx)
+	return c.answer, err
+}
+
+// bare runs the handler without a lease.
+func (c *call) bare() {
+	defer c.GiveBack()
+	_, _ = c.run(c.Bare(c.ctx))
 }
 
 // Read implements idempotent.Transport.
@@ -99,15 +110,13 @@ func (s *site) send(ctx context.Context, r request) *call {
 	}
 	if s.core.Shadow {
 		if !c.Shadow(ctx) {
-			c.answer, _ = c.handler(c.Bare(ctx))
-			c.GiveBack()
+			c.bare()
 		}
 		return c
 	}
 	c.Lead(ctx)
 	if c.Result == idempotency.Degraded {
-		c.answer, _ = c.handler(c.Bare(ctx))
-		c.GiveBack()
+		c.bare()
 	}
 	return c
 }
