@@ -17,7 +17,7 @@ func (l *Locker) TryAcquire(ctx context.Context, c driver.Claim) (driver.Answer,
 	}
 	c = onSide(c)
 	ask, refused, by := l.gates.ask(c.Key), false, old
-	defer func() { ask.answered(refused, by) }() // even if a hook of the client panics
+	defer func() { ask.answered(refused, by) }() // also if the backend panics
 	grant, by, err := l.acquire(ctx, c)
 	refused = err == nil && grant.State == driver.Busy
 	return grant, err
@@ -48,7 +48,7 @@ func (l *Locker) acquire(ctx context.Context, c driver.Claim) (grant driver.Answ
 	if err != nil {
 		kept := l.releaseSide(ctx, c, old)
 		failed := l.sides[next].error(driver.OpAcquire, c.Key, err)
-		failed.Revoked = failed.Revoked && kept == nil // else the Guard cleans up
+		failed.Revoked = failed.Revoked && kept == nil // otherwise the Guard cleans up
 		return driver.Answer{}, next, failed
 	}
 	if second.State != driver.Granted {

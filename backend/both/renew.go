@@ -49,7 +49,7 @@ type renewal struct {
 	mu       sync.Mutex
 	answers  int
 	lost     bool  // a side does not hold the claim
-	err      error // of a side
+	err      error // a side has failed
 	reported bool
 }
 

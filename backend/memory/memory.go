@@ -45,7 +45,7 @@ func New() *Locker {
 type entry struct {
 	key string
 	holders.Key
-	room  [1]holders.Holder // for the only one
+	room  [1]holders.Holder // so that a single holder needs no slice of its own
 	ends  time.Time         // when all that is in the key has ended
 	index int               // in the heap of expiries, or unplanned
 }

@@ -13,7 +13,7 @@ import (
 const (
 	free   = "free"
 	held   = "held"
-	kept   = "kept" // by a minimum hold
+	kept   = "kept" // its minimum hold has not passed
 	done   = "done"
 	shared = "shared" // the claims that share the key are in the column sharing
 )

@@ -74,7 +74,7 @@ type merger struct {
 
 	mu      sync.Mutex
 	waiting []*batch
-	running int       // statements
+	running int       // how many statements run
 	newest  time.Time // when the newest statement was sent
 	timer   *time.Timer
 }
@@ -107,7 +107,12 @@ func (m *merger) send() {
 	patience := m.waiting[0].claims[0].TTL / 8
 	if rest := patience - time.Since(m.newest); m.running > 0 && rest > 0 {
 		if m.timer == nil {
-			m.timer = time.AfterFunc(rest, m.resend)
+			m.timer = time.AfterFunc(rest, func() {
+				m.mu.Lock()
+				defer m.mu.Unlock()
+				m.timer = nil
+				m.send()
+			})
 		}
 		return
 	}
@@ -127,14 +132,6 @@ func (m *merger) send() {
 		m.running--
 		m.send()
 	}()
-}
-
-// resend sends the batches that still wait.
-func (m *merger) resend() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.timer = nil
-	m.send()
 }
 
 // run renews the claims of batches. It ends when all of their contexts have ended.

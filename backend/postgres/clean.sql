@@ -1,5 +1,5 @@
--- Deletes rows that nothing needs any more. $1 how many at most. A row with a fence ahead of the
--- clock stays, because fences would go on below it.
+-- Deletes rows that nothing needs any more. $1 how many at most. A row whose fence is ahead of the
+-- clock stays: without it, the next fence of the key could be smaller.
 DELETE FROM onerun_leases WHERE key IN (
 	SELECT key FROM onerun_leases
 	WHERE forget_on <= (clock_timestamp() AT TIME ZONE 'UTC')::date AND ends < clock_timestamp()

@@ -68,7 +68,7 @@ const name = "postgres"
 
 // storeError returns the error of an operation on a key.
 func (l *Locker) storeError(op driver.Op, key string, err error) *driver.StoreError {
-	var batch *driver.StoreError // of all claims of a statement
+	var batch *driver.StoreError // the error of a statement for several claims
 	if errors.As(err, &batch) {
 		return &driver.StoreError{Backend: name, Op: op, Key: key, Kind: batch.Kind, Err: batch.Err}
 	}

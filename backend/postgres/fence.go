@@ -95,7 +95,7 @@ func (l *Locker) InTx(ctx context.Context, lease Lease, f func(tx *sql.Tx) error
 func (l *Locker) try(
 	ctx context.Context, claims []driver.Claim, f func(tx *sql.Tx) error,
 ) (ahead []driver.Claim, err error) {
-	if _, err := l.resolve(ctx); err != nil { // before tx has what may be the only connection
+	if _, err := l.resolve(ctx); err != nil { // tx may take the only connection
 		return nil, l.storeError(driver.OpInspect, "", err)
 	}
 	if err := l.transactions.enter(ctx, driver.OpInspect); err != nil {

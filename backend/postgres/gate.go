@@ -15,16 +15,16 @@ import (
 // statement by closing its connection, and the next one then has to wait for a new one.
 const statementGrace = 3 * time.Second
 
-// A gate bounds how many connections of a pool are in use. One connection is for renewals alone,
-// and nothing enters that would take another one that a renewal needs. So renewals never wait for
+// A gate bounds how many calls use a connection of a pool. One connection is for renewals alone. No
+// other call enters if it would take a connection that a renewal needs. So renewals never wait for
 // other statements. If the pool has one connection, a renewal waits for one statement.
 type gate struct {
 	db *sql.DB
 
 	mu       sync.Mutex
 	inside   int
-	renewals int       // under way; they pass without waiting
-	waiting  list.List // of chan struct{}, closed when it is let in
+	renewals int       // they enter without waiting
+	waiting  list.List // of chan struct{}, each is closed when its call may enter
 }
 
 // hasRoom reports whether one more may enter. SetMaxOpenConns can change that at any time.
@@ -84,7 +84,7 @@ func (g *gate) leave(op driver.Op) {
 	g.admit()
 }
 
-// admit lets those in for which there is room. g.mu must be held.
+// admit lets calls enter while there is room. g.mu must be held.
 func (g *gate) admit() {
 	for g.waiting.Len() > 0 && g.hasRoom() {
 		g.inside++

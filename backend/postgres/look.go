@@ -34,7 +34,7 @@ func (s *subscriber) mark(ctx context.Context) {
 		return err
 	})
 	if err != nil {
-		time.AfterFunc(pollEvery, s.signal) // and then it is tried again
+		time.AfterFunc(pollEvery, s.signal) // serve then tries it again
 		return
 	}
 	var calls []*subscription
@@ -64,7 +64,7 @@ func (s *subscriber) look(ctx context.Context) {
 		}, s.locker.sql("poll"), keysOf(keys))
 	})
 	if err != nil {
-		return // the next look calls those whose key has changed
+		return // the next look finds what has changed
 	}
 	var calls []*subscription
 	s.mu.Lock()

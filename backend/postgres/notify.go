@@ -35,7 +35,7 @@ type sender struct {
 	mu      sync.Mutex
 	notices map[string]struct{} // payloads that wait
 	running bool
-	resume  time.Time // when the next one is sent, after a failure
+	resume  time.Time // after a failure, nothing is sent before
 }
 
 // send sends a notification soon.
@@ -59,14 +59,13 @@ func (s *sender) send(payload string) {
 func (s *sender) run() {
 	for {
 		s.mu.Lock()
-		if len(s.notices) == 0 {
-			s.running = false
-			s.mu.Unlock()
-			return
-		}
 		payloads := slices.Collect(maps.Keys(s.notices))
 		clear(s.notices)
+		s.running = len(payloads) > 0
 		s.mu.Unlock()
+		if len(payloads) == 0 {
+			return
+		}
 		if err := s.notify(payloads); err != nil {
 			s.mu.Lock()
 			clear(s.notices)

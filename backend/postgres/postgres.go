@@ -32,14 +32,14 @@ type Locker struct {
 	db    *sql.DB
 	table string                // as it was given
 	place atomic.Pointer[place] // nil until resolve has found it
-	wrong error                 // of New
+	wrong error                 // a setting of New cannot work
 
 	subscriber subscriber
 	sender     sender
 	merger     merger
-	noSettings bool // WithoutSetConfig
+	noSettings bool // see WithoutSetConfig
 	calls      gate
-	// transactions is the gate of InTx.
+	// transactions bounds how many calls of InTx run.
 	transactions gate
 	releases     atomic.Uint64
 	cleaning     atomic.Bool

@@ -6,8 +6,8 @@ import (
 	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
-// An Effect is what a decision has changed in a key. Those who keep keys in a store write the key
-// unless the effect is Nothing.
+// An Effect is what a decision has changed in a key. A backend that keeps keys in a server writes
+// the key, unless it is Nothing.
 type Effect uint8
 
 const (
@@ -70,7 +70,7 @@ func (k *Key) Release(c driver.Claim, after driver.After, now time.Time) (held b
 	case h == nil: // other claims were refused for this one
 		k.Remove(c.ID)
 		return false, Freed
-	case h.Released: // and this release is repeated
+	case h.Released: // this release is repeated
 		return true, Nothing
 	case after.Keep <= 0:
 		k.Remove(c.ID)

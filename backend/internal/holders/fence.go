@@ -32,7 +32,7 @@ func Fence(c driver.Claim, last uint64, known bool, clock uint64) (grant driver.
 	if c.Fence == 0 {
 		grant.Reserved = min(grant.Reserved, reservable(grant.Fence, clock))
 	} else {
-		grant.Fence = c.Fence // and what it reserves is in use already
+		grant.Fence = c.Fence // the fences that it reserves are in use already
 	}
 	return grant, max(last, grant.Fence+uint64(grant.Reserved)) //nolint:gosec // not negative
 }
