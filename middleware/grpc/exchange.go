@@ -213,7 +213,7 @@ func (q *exchange) replay() {
 		q.refuse(idempotency.NotReplayable, 0, err)
 		return
 	}
-	marker := metadata.Pairs(q.m.marker, "true")
+	marker := metadata.Pairs("idempotency-replayed", "true")
 	// The client may have gone.
 	_ = grpc.SetHeader(q.ctx, metadata.Join(replayable(nil, q.found.header, q.m.without), marker))
 	_ = grpc.SetTrailer(q.ctx, replayable(nil, q.found.trailer, q.m.without))

@@ -38,7 +38,6 @@ func New(g *guard.Guard, key KeyFunc, opts ...Option) (grpc.UnaryServerIntercept
 		Settings: idempotent.Defaults(idempotent.GRPC),
 		key:      key,
 		policy:   KeepFinal,
-		marker:   defaultReplayed,
 	}
 	idempotent.Apply[option](&s.Settings, &s, opts)
 	s.Check(g, s.key != nil, s.scope != nil)

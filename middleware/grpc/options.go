@@ -12,8 +12,6 @@ import (
 	"github.com/seed-1795987d/onerun/middleware/internal/idempotent"
 )
 
-const defaultReplayed = "idempotency-replayed"
-
 // An Option is a setting of New: one of this package, or an idempotency.Option, which guardhttp and
 // guardgrpc share. New refuses a setting that cannot work.
 type Option interface{ GRPC() }
@@ -33,7 +31,6 @@ type settings struct {
 	methods   []string
 	print     fingerprint
 	policy    func(*status.Status) bool
-	marker    string   // the metadata of a replay
 	without   []string // metadata that is not kept
 	observers []Observer
 }
@@ -123,18 +120,6 @@ func WithoutMetadata(names ...string) Option {
 			}
 			s.without = append(s.without, name)
 		}
-	})
-}
-
-// WithReplayedHeader names the header metadata that marks a replay, with the value "true".
-// Defaults to "idempotency-replayed".
-func WithReplayedHeader(name string) Option {
-	return option(func(s *settings) {
-		name := strings.ToLower(name)
-		if !validName(name) || strings.HasPrefix(name, "grpc-") || strings.HasSuffix(name, "-bin") {
-			s.Refuse("WithReplayedHeader", fmt.Sprintf("%q", name), "is no name of metadata that is text")
-		}
-		s.marker = name
 	})
 }
 

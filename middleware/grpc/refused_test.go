@@ -296,7 +296,6 @@ func TestNew_refusesWhatCannotWork(t *testing.T) {
 		"retry after": {"WithRetryAfter", []guardgrpc.Option{idempotency.WithRetryAfter(0), global}},
 		"answer":      {"WithMaxAnswer", []guardgrpc.Option{idempotency.WithMaxAnswer(9 << 20), global}},
 		"policy":      {"WithPolicy", []guardgrpc.Option{guardgrpc.WithPolicy(nil), global}},
-		"header":      {"WithReplayedHeader", []guardgrpc.Option{guardgrpc.WithReplayedHeader("grpc-replayed"), global}},
 		"group":       {"WithGroup", []guardgrpc.Option{idempotency.WithGroup(""), global}},
 		"no metadata": {"WithoutMetadata", []guardgrpc.Option{guardgrpc.WithoutMetadata(), global}},
 		"metadata":    {"WithoutMetadata", []guardgrpc.Option{guardgrpc.WithoutMetadata("x a"), global}},

@@ -16,13 +16,16 @@ func (q *exchange) Read(recorded []byte) (err error) {
 	return nil
 }
 
+// replayedHeader marks a replay.
+const replayedHeader = "Idempotency-Replayed"
+
 // replay sends a recorded answer again.
 func (q *exchange) replay(a *answer) {
 	q.status = a.status
 	h := q.w.Header()
 	q.misplaced = errors.Join(forOrigin(a.header, h, q.r), forOrigin(a.late, h, q.r))
 	setHeaders(h, a.header)
-	h.Set(q.m.marker, "true")
+	h.Set(replayedHeader, "true")
 	if bodyAllowed(a.status) && sendsAtOnce(q.w) { // a compressor in front sends another length
 		h.Set("Content-Length", strconv.Itoa(len(a.body)))
 	}

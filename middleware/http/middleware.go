@@ -41,7 +41,6 @@ func New(g *guard.Guard, key KeyFunc, opts ...Option) (func(http.Handler) http.H
 		key:       key,
 		maxBody:   defaultMaxBody,
 		policy:    KeepFinal,
-		marker:    defaultReplayed,
 		docs:      defaultDocs,
 		onProblem: func(w http.ResponseWriter, r *http.Request, p Problem) { p.ServeHTTP(w, r) },
 	}

@@ -11,8 +11,7 @@ import (
 
 // The defaults.
 const (
-	defaultMaxBody  = 1 << 20
-	defaultReplayed = "Idempotency-Replayed"
+	defaultMaxBody = 1 << 20
 )
 
 // An Option is a setting of New: one of this package, or an idempotency.Option, which guardhttp and
@@ -35,7 +34,6 @@ type settings struct {
 	print     fingerprint
 	maxBody   int64
 	policy    func(status int, header http.Header) bool
-	marker    string   // the header of a replay
 	without   []string // headers that are not kept, in canonical form
 	docs      string
 	onProblem func(http.ResponseWriter, *http.Request, Problem)
@@ -142,17 +140,6 @@ func WithoutHeaders(names ...string) Option {
 			}
 			s.without = append(s.without, http.CanonicalHeaderKey(name))
 		}
-	})
-}
-
-// WithReplayedHeader names the header that marks a replay, with the value "true". Defaults to
-// "Idempotency-Replayed".
-func WithReplayedHeader(name string) Option {
-	return option(func(s *settings) {
-		if !validName(name) {
-			s.Refuse("WithReplayedHeader", fmt.Sprintf("%q", name), "is no name of a header")
-		}
-		s.marker = http.CanonicalHeaderKey(name)
 	})
 }
 

@@ -92,10 +92,6 @@ func TestOptions_thatCannotWork(t *testing.T) {
 		"a negative answer":                {"WithMaxAnswer", []guardhttp.Option{idempotency.WithMaxAnswer(-1)}},
 		"an answer beyond all bounds":      {"WithMaxAnswer", []guardhttp.Option{idempotency.WithMaxAnswer((768 << 10) + 1)}},
 		"a nil policy":                     {"WithPolicy", []guardhttp.Option{guardhttp.WithPolicy(nil)}},
-		"a header without a name":          {"WithReplayedHeader", []guardhttp.Option{guardhttp.WithReplayedHeader("")}},
-		"a header with a space":            {"WithReplayedHeader", []guardhttp.Option{guardhttp.WithReplayedHeader("X Replayed")}},
-		"a header with a line break":       {"WithReplayedHeader", []guardhttp.Option{guardhttp.WithReplayedHeader("X-A\r\nX-B")}},
-		"a header beyond ASCII":            {"WithReplayedHeader", []guardhttp.Option{guardhttp.WithReplayedHeader("X-\u00e9")}},
 		"no header":                        {"WithoutHeaders", []guardhttp.Option{guardhttp.WithoutHeaders()}},
 		"a header that is none":            {"WithoutHeaders", []guardhttp.Option{guardhttp.WithoutHeaders("X-A", "X B")}},
 		"a header that is empty":           {"WithoutHeaders", []guardhttp.Option{guardhttp.WithoutHeaders("")}},
@@ -191,7 +187,7 @@ func TestOptions_thatWork(t *testing.T) {
 		"exclusive": {guardhttp.WithScope(contentTenant), idempotency.WithMode(idempotency.Exclusive), guardhttp.WithFingerprint(nil)},
 		"others": {guardhttp.WithScope(contentTenant), idempotency.WithOptionalKey(), idempotency.WithRerun(), idempotency.WithFailOpen(), idempotency.WithClientCancel(),
 			idempotency.WithShadow(), idempotency.WithGroup("g:{}"), idempotency.WithLease(guard.WithName("n")), guardhttp.WithPolicy(keepAll), guardhttp.WithObserver(guardhttp.Observer{}),
-			guardhttp.WithReplayedHeader("x-replayed"), guardhttp.WithDocs("https://docs.example/keys?lang=en&v=1"), idempotency.WithLease(guard.WithTTL(time.Minute)), idempotency.WithLease()},
+			guardhttp.WithDocs("https://docs.example/keys?lang=en&v=1"), idempotency.WithLease(guard.WithTTL(time.Minute)), idempotency.WithLease()},
 	} {
 		idempotent, err := guardhttp.New(g, guardhttp.IdempotencyKey, opts...)
 		require.NoError(t, err, name)
