@@ -11,7 +11,8 @@ import (
 	"github.com/seed-1795987d/onerun/guard/internal/queue"
 )
 
-// An acquisition is one call's way to a lease: as many requests as it takes.
+// An acquisition is one call's way to a lease: as many requests as it takes. acquire.go has its
+// begin and its end, ask.go one request and its answer, and wait.go the wait for a busy key.
 type acquisition struct {
 	guard   *Guard
 	key     string // as the caller gave it

@@ -7,8 +7,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
 // An Adapter is the part of a Guard for packages that adapt a framework to it, such as those below
@@ -152,42 +150,6 @@ func (a Adapter) Report(ctx context.Context, o Outcome, opts ...Option) {
 			contain(func() { f(ctx, o) })
 		}
 	}
-}
-
-// Ledger returns the Ledger of the Guard's backend. It puts the Guard's namespace before each
-// name. It bounds each call by the TTL of a lease with these options, and by 5 s: an adapter may
-// hold such a lease until the call has ended. Its calls return a *KeyError for a bad name, and a
-// *SettingError for other values that cannot be kept. They return the error of the caller's
-// context if that has ended, and a *StoreError if the store could not be asked. Ledger returns
-// false if the backend has none.
-func (a Adapter) Ledger(opts ...Option) (driver.Ledger, bool) {
-	l, ok := driver.Ability[driver.Ledger](a.guard.locker)
-	if !ok {
-		return nil, false
-	}
-	set, _ := a.guard.set.with(opts)
-	return &boundedLedger{guard: a.guard, ledger: l, within: min(set.ttl, boundedTimeout)}, true
-}
-
-// Inspector returns the Inspector of the Guard's backend. It puts the Guard's namespace before
-// each key and prefix, and bounds each call by 5 s. Its errors are those of Ledger. A page has from
-// 1 to 10,000 keys. Inspector returns false if the backend has none.
-func (a Adapter) Inspector() (driver.Inspector, bool) {
-	i, ok := driver.Ability[driver.Inspector](a.guard.locker)
-	if !ok {
-		return nil, false
-	}
-	return &boundedInspector{guard: a.guard, inspector: i}, true
-}
-
-// Everywhere is Inspector for keys of all namespaces: it takes and returns keys as the store knows
-// them.
-func (a Adapter) Everywhere() (driver.Inspector, bool) {
-	i, ok := driver.Ability[driver.Inspector](a.guard.locker)
-	if !ok {
-		return nil, false
-	}
-	return &boundedInspector{guard: a.guard, inspector: i, opts: []Option{WithoutNamespace()}}, true
 }
 
 // A HeldLease is a lease that a Guard holds.

@@ -12,14 +12,9 @@ import (
 	"github.com/seed-1795987d/onerun/guard/internal/lazyctx"
 )
 
-const (
-	// closeGrace is how long Close still waits, after its context has ended and it has revoked
-	// what was held, for calls to the store that are under way.
-	closeGrace = 20 * time.Millisecond
-	// drainTime is how long Close waits for a store that does not answer if its context has no
-	// deadline.
-	drainTime = 5 * time.Second
-)
+// closeGrace is how long Close still waits, after its context has ended and it has revoked what was
+// held, for calls to the store that are under way.
+const closeGrace = 20 * time.Millisecond
 
 // Close refuses new work, and ends the waiting of calls that have no lease yet. Both return
 // ErrClosed. It waits until every lease has been released. It also waits for every claim that the
@@ -37,6 +32,8 @@ const (
 // If Close returns nil, nothing is left: no lease, no claim, no goroutine. Close can be called
 // again, and concurrently; the first context to end counts for all.
 func (g *Guard) Close(ctx context.Context) error {
+	// active counts acquisitions and holders. background counts the Guard's goroutines: the
+	// schedule, clean-ups of orphans, renewals, hooks and watches.
 	g.mu.Lock()
 	if !g.closed {
 		g.closed = true

@@ -57,8 +57,6 @@ func (g *Guard) Do(ctx context.Context, key string, f func(context.Context) erro
 	return r.runAndRelease(f)
 }
 
-var errNoFunction = &SettingError{Setting: "f", Reason: "must not be nil"}
-
 // Check returns the error of Do for a key or for options that cannot work, a *KeyError or a
 // *SettingError, and nil otherwise. It does not ask the store.
 func (g *Guard) Check(key string, opts ...Option) error {

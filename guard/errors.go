@@ -247,6 +247,8 @@ type SettingError = driver.SettingError
 // A KeyError is a key that cannot be used. It names the key and the reason. Nothing was done.
 type KeyError = driver.KeyError
 
+var errNoFunction = &SettingError{Setting: "f", Reason: "must not be nil"}
+
 // errAborted is the error of a call in which the Locker panicked, or the Locker or a hook ended
 // the goroutine.
 var errAborted = errors.New("the backend panicked, or the backend or a hook ended the goroutine")

@@ -19,6 +19,27 @@ type boundedInspector struct {
 	opts      []Option // the options of each call
 }
 
+// Inspector returns the Inspector of the Guard's backend. It puts the Guard's namespace before
+// each key and prefix, and bounds each call by 5 s. Its errors are those of Ledger. A page has from
+// 1 to 10,000 keys. Inspector returns false if the backend has none.
+func (a Adapter) Inspector() (driver.Inspector, bool) {
+	i, ok := driver.Ability[driver.Inspector](a.guard.locker)
+	if !ok {
+		return nil, false
+	}
+	return &boundedInspector{guard: a.guard, inspector: i}, true
+}
+
+// Everywhere is Inspector for keys of all namespaces: it takes and returns keys as the store knows
+// them.
+func (a Adapter) Everywhere() (driver.Inspector, bool) {
+	i, ok := driver.Ability[driver.Inspector](a.guard.locker)
+	if !ok {
+		return nil, false
+	}
+	return &boundedInspector{guard: a.guard, inspector: i, opts: []Option{WithoutNamespace()}}, true
+}
+
 // stored returns the key by which the store knows a key of the Guard's namespace. Without one, it
 // may be a key of any namespace, as Keys returns it.
 func (i *boundedInspector) stored(key string) (string, error) {

@@ -17,6 +17,21 @@ type boundedLedger struct {
 
 const boundedTimeout = 5 * time.Second
 
+// Ledger returns the Ledger of the Guard's backend. It puts the Guard's namespace before each
+// name. It bounds each call by the TTL of a lease with these options, and by 5 s: an adapter may
+// hold such a lease until the call has ended. Its calls return a *KeyError for a bad name, and a
+// *SettingError for other values that cannot be kept. They return the error of the caller's
+// context if that has ended, and a *StoreError if the store could not be asked. Ledger returns
+// false if the backend has none.
+func (a Adapter) Ledger(opts ...Option) (driver.Ledger, bool) {
+	l, ok := driver.Ability[driver.Ledger](a.guard.locker)
+	if !ok {
+		return nil, false
+	}
+	set, _ := a.guard.set.with(opts)
+	return &boundedLedger{guard: a.guard, ledger: l, within: min(set.ttl, boundedTimeout)}, true
+}
+
 // name returns the name by which the store knows it.
 func (l *boundedLedger) name(name string) (string, error) {
 	if err := notOfANamespace(l.guard.set, name); err != nil {

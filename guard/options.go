@@ -19,23 +19,12 @@ const (
 	// Forever, given to WithWait, waits until the context ends.
 	Forever = time.Duration(math.MaxInt64)
 
-	// marginShare is the part of a TTL that WithMargin may take at most. The first renewal is due
-	// at a third of the TTL, so a third is left to repeat a renewal that fails.
-	marginShare = 3
-
 	// periodSlack is the part of a period of WithOncePer that is left free before the next start.
 	periodSlack = 10
 
-	maxSpan  = 10 * 365 * 24 * time.Hour
 	maxLabel = 512
 	maxName  = 128
 )
-
-// An Option is a setting for all calls of a Guard, if it is given to New, or for one call. An
-// option of a call replaces that of New, except for WithHook, which adds a hook. The zero value of
-// an option means "off", so a call can switch off what New has set. WithoutFair and WithRenewal
-// switch off the options that have no value.
-type Option func(*settings)
 
 // WithName sets the kind of work, such as "nightly-report". It is one of few names, by which
 // hooks, spans and metrics are grouped. A key is not a name: there may be millions of keys, and

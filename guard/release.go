@@ -130,6 +130,7 @@ func (r *release) begin(h *holder, end releaseOptions) {
 	switch {
 	case t.holder != h || h.next != nil:
 		t.leave(h)
+		g.schedule.replan(t)
 		r.state = releasePassedOn
 	case t.claim.Reserve == 0 || end.cause != nil:
 		r.endStoreLease(now, end)

@@ -9,6 +9,19 @@ import (
 	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
+const (
+	maxSpan = 10 * 365 * 24 * time.Hour
+	// marginShare is the part of a TTL that WithMargin may take at most. The first renewal is due
+	// at a third of the TTL, so a third is left to repeat a renewal that fails.
+	marginShare = 3
+)
+
+// An Option is a setting for all calls of a Guard, if it is given to New, or for one call. An
+// option of a call replaces that of New, except for WithHook, which adds a hook. The zero value of
+// an option means "off", so a call can switch off what New has set. WithoutFair and WithRenewal
+// switch off the options that have no value.
+type Option func(*settings)
+
 // settings are the result of all options. They do not change once they were checked, so calls
 // without options share those of New.
 type settings struct {

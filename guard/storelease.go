@@ -162,7 +162,8 @@ func (t *storeLease) areAll(f func(*holder) bool) bool {
 	return true
 }
 
-// leave takes a holder out of its storeLease, which goes on with others. Guard.mu must be held.
+// leave takes a holder out of its storeLease, which goes on with others. schedule.replan has to
+// follow. Guard.mu must be held.
 func (t *storeLease) leave(h *holder) {
 	for at := &t.holder; *at != nil; at = &(*at).next {
 		if *at == h {
@@ -171,7 +172,6 @@ func (t *storeLease) leave(h *holder) {
 		}
 	}
 	t.stopRenewingIfAllOver()
-	t.guard.schedule.replan(t)
 }
 
 // stopRenewingIfAllOver stops renewals if no holder may be held any longer. Guard.mu must be held.

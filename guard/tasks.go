@@ -3,7 +3,12 @@ package guard
 import (
 	"context"
 	"sync"
+	"time"
 )
+
+// drainTime is how long Close waits for a store that does not answer if its context has no
+// deadline.
+const drainTime = 5 * time.Second
 
 // A counter counts what Close waits for. A lock of its user guards it.
 type counter struct {
