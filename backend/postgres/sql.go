@@ -53,20 +53,24 @@ func (l *Locker) query(ctx context.Context, f func(scan scanFunc) error, stateme
 		return err
 	}
 	defer rows.Close()
-	scan := func(columns ...any) error {
+	for rows.Next() {
+		if err := f(withoutStandby(rows.Scan)); err != nil {
+			return err
+		}
+	}
+	return rows.Err()
+}
+
+// withoutStandby returns a scanFunc for the columns after the first one.
+func withoutStandby(scan scanFunc) scanFunc {
+	return func(columns ...any) error {
 		var standby bool
-		err := rows.Scan(append([]any{&standby}, columns...)...)
+		err := scan(append([]any{&standby}, columns...)...)
 		if err == nil && standby {
 			err = errStandby
 		}
 		return err
 	}
-	for rows.Next() {
-		if err := f(scan); err != nil {
-			return err
-		}
-	}
-	return rows.Err()
 }
 
 // toJSON returns a list of keys or claims, which has a form in JSON.
