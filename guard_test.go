@@ -64,7 +64,7 @@ func runsOnceAndKeepsRepeatsOut(t *testing.T, g *guard.Guard, key string) {
 				lease, _ := guard.FromContext(ctx)
 				assert.NoError(t, lease.SetRecord([]byte("report.pdf")))
 				return nil
-			}, guard.WithOnce(time.Hour), guard.WithWait(10*time.Second))
+			}, guard.WithOnce(time.Hour), guard.WithWait(10*time.Second), guard.WithName("a report"))
 		}()
 	}
 	ran := 0
@@ -78,6 +78,8 @@ func runsOnceAndKeepsRepeatsOut(t *testing.T, g *guard.Guard, key string) {
 		require.ErrorAs(t, err, &done)
 		require.Equal(t, "report.pdf", string(done.Record))
 		require.Greater(t, done.Left, 59*time.Minute)
+		require.Equal(t, "a report", done.Name)
+		require.WithinDuration(t, time.Now(), done.At, time.Minute)
 	}
 	require.EqualValues(t, 1, runs.Load())
 	require.Equal(t, 1, ran)

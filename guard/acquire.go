@@ -161,9 +161,9 @@ func (a *acquisition) refused(grant driver.Answer, err error) error {
 	case err != nil:
 		return err
 	}
-	a.last = lastAnswer{grant.State, grant.Left, grant.Label}
+	a.last = lastAnswer{grant.State, grant.Left, labelOf(grant)}
 	if grant.State == driver.Done {
-		return &DoneError{Key: a.key, Left: grant.Left, Record: grant.Record, Label: grant.Label}
+		return doneError(a.key, grant)
 	}
 	return &BusyError{Key: a.key, Left: grant.Left, Label: grant.Label, Foreign: grant.Reason == driver.HeldByProgram, Waited: a.waited(a.guard.clock.Now())}
 }

@@ -131,7 +131,7 @@ func (a *acquisition) refuse(answer queue.Answer) error {
 			a.renewClaim()
 		}
 	default:
-		a.last = lastAnswer{answer.Grant.State, answer.Grant.Left, answer.Grant.Label}
+		a.last = lastAnswer{answer.Grant.State, answer.Grant.Left, labelOf(answer.Grant)}
 		if a.stored != storedQueued { // a claim has its position in the queue by its ID
 			a.renewClaim()
 		}

@@ -105,12 +105,15 @@ func TestDo_withOnceKeepsRepeatsOutForTheWindow(t *testing.T) {
 			lease, _ := guard.FromContext(ctx)
 			require.NoError(t, lease.SetRecord([]byte("the answer")))
 			return nil
-		}, once, guard.WithLabel("web-1")))
+		}, once, guard.WithLabel("web-1"), guard.WithName("report")))
+		at := time.Now()
 		time.Sleep(time.Hour - time.Millisecond)
 		err := g.Do(t.Context(), "k", func(context.Context) error { t.Error("ran twice"); return nil }, once)
 		var done *guard.DoneError
 		require.ErrorAs(t, err, &done)
-		require.Equal(t, &guard.DoneError{Key: "k", Left: time.Millisecond, Record: []byte("the answer"), Label: "web-1"}, done)
+		require.True(t, done.At.Equal(at), "%v is not %v", done.At, at)
+		done.At = time.Time{}
+		require.Equal(t, &guard.DoneError{Key: "k", Left: time.Millisecond, Record: []byte("the answer"), Label: "web-1", Name: "report"}, done)
 		time.Sleep(time.Millisecond)
 		require.NoError(t, g.Do(t.Context(), "k", nothing, once))
 	})

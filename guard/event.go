@@ -123,7 +123,7 @@ func (a *acquisition) reportCall(sent, took time.Duration, grant driver.Answer, 
 	hooks(a.set.hooks).call(a.ctx, &Event{
 		Name: a.set.name, Key: a.key, Owner: a.claim.Owner, Op: driver.OpAcquire, TTL: a.claim.TTL,
 		Start: a.guard.clock.Time(sent), Duration: took, Auxiliary: a.set.auxiliary, Candidate: a.set.candidate,
-		State: grant.State, Left: grant.Left, Label: grant.Label, Err: err,
+		State: grant.State, Left: grant.Left, Label: labelOf(grant), Err: err,
 	}, pickCall)
 }
 

@@ -98,6 +98,18 @@ func ExampleWithOnce() {
 	// it was built before
 }
 
+// Who has done the work, and when?
+func ExampleDoneError() {
+	g, _ := guard.New(memory.New(), guard.WithLabel("web-1"))
+	build := func(context.Context) error { return nil }
+	_ = g.Do(context.Background(), "report:2026-11-21", build, guard.WithOnce(24*time.Hour), guard.WithName("report"))
+	err := g.Do(context.Background(), "report:2026-11-21", build)
+	if done := new(guard.DoneError); errors.As(err, &done) {
+		fmt.Println(done.Label, "has done the", done.Name, "within the last minute:", time.Since(done.At) < time.Minute)
+	}
+	// Output: web-1 has done the report within the last minute: true
+}
+
 // A backup that two clocks start each night, and an operator once more by hand.
 func ExampleWithOncePer() {
 	g, _ := guard.New(memory.New())

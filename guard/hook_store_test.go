@@ -165,7 +165,7 @@ func TestHook_labelsTheLease(t *testing.T) {
 		}, opts...))
 		released := store.Calls()[len(store.Calls())-1]
 		require.Equal(t, driver.OpRelease, released.Op)
-		require.Equal(t, "me from-run", released.Claim.Label)
+		require.Regexp(t, "^\x1e[0-9]+ \x1fme from-run$", released.Claim.Label)
 	})
 }
 

@@ -61,6 +61,9 @@ func (i *boundedInspector) Show(ctx context.Context, key string) (info driver.Ke
 		info, err = i.inspector.Show(ctx, stored)
 		return err
 	})
+	if m := info.Marker; m != nil {
+		m.Label, m.Name, m.DoneAt = splitMarker(m.Label)
+	}
 	return info, err
 }
 

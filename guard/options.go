@@ -227,6 +227,7 @@ func WithOwner(owner string) Option {
 
 // WithLabel sets the text by which others see the holder of a busy key (BusyError.Label), or the
 // run that has finished (DoneError.Label). The store keeps it. At most 512 bytes; "" is no label.
+// If the label exceeds 350 bytes, DoneError may lack a part of the name, or the time.
 // Defaults to the host's name and the process ID, such as "web-1 pid 4242".
 func WithLabel(label string) Option {
 	return func(s *settings) { s.text(&s.label, "WithLabel", label, maxLabel, "\x00") }

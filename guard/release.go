@@ -185,12 +185,21 @@ func (r *release) endStoreLease(now time.Duration, end releaseOptions) {
 	if t.handOffs > 0 {
 		r.claim.Label = h.set.label // the store has the label of the first holder
 	}
-	if r.marks && end.run != nil {
-		more, _ := end.run.Value(markerLabel{}).(string)
-		if more != "" && len(h.set.label)+len(more) <= maxLabel {
-			r.claim.Label = h.set.label + more
+	if r.marks {
+		r.claim.Label = h.markerLabel(end.run)
+	}
+}
+
+// markerLabel returns the label of the done marker of a run, which has its own context, or nil.
+func (h *holder) markerLabel(run context.Context) string {
+	label := h.set.label
+	if run != nil {
+		more, _ := run.Value(markerLabel{}).(string)
+		if len(label)+len(more) <= maxLabel {
+			label += more
 		}
 	}
+	return joinMarker(label, h.set.name, h.storeLease.storeTime(h.guard.clock.Now()))
 }
 
 // finish ends a release that was not passed on: it wakes the next waiter. What the store may still

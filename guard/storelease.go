@@ -25,6 +25,7 @@ type storeLease struct {
 	guard  *Guard
 	margin time.Duration
 	began  time.Duration // when it was granted
+	first  uint64        // the fence with which it was granted
 	late   bool          // a request for it had no answer: it may still arrive
 	until  atomic.Int64  // the instant at which validity ends
 	anchor atomic.Int64  // how long the host had been suspended when validity was last counted
@@ -69,7 +70,7 @@ const (
 // newStoreLease returns the storeLease of a claim that the store has granted. It was sent at an
 // instant, when anchor was read, and answered at another.
 func (g *Guard) newStoreLease(c driver.Claim, grant driver.Answer, sent, anchor, answered time.Duration) *storeLease {
-	t := &storeLease{guard: g, margin: marginOf(c.TTL), began: answered, claim: c, index: -1}
+	t := &storeLease{guard: g, margin: marginOf(c.TTL), began: answered, first: grant.Fence, claim: c, index: -1}
 	t.claim.Fence = grant.Fence
 	t.claim.Seat = grant.Seat
 	t.claim.Reserve = grant.Reserved
@@ -88,6 +89,11 @@ func (t *storeLease) validUntil() time.Duration { return time.Duration(t.until.L
 
 // counted returns the instant from which the validity counts.
 func (t *storeLease) counted() time.Duration { return t.validUntil() + t.margin - t.claim.TTL }
+
+// storeTime returns an instant by the clock of the store, which has granted the fence by it.
+func (t *storeLease) storeTime(now time.Duration) time.Time {
+	return driver.Holder{Fence: t.first}.Since().Add(now - t.began)
+}
 
 // suspended reports whether the host was suspended since validity was last counted. total is how
 // long it has been suspended by now.

@@ -78,7 +78,7 @@ func (a *acquisition) next() queue.Step {
 func (a *acquisition) markWaiting(busy driver.Answer) {
 	if !a.hasWaited() {
 		a.waitFrom = a.guard.clock.Now()
-		a.last = lastAnswer{busy.State, busy.Left, busy.Label}
+		a.last = lastAnswer{busy.State, busy.Left, labelOf(busy)}
 	}
 }
 

@@ -86,11 +86,11 @@ func (c *lsCommand) Run(g *globals) error {
 				w.Line("no keys are held, kept or done")
 				return
 			}
-			w.Row("KEY", "STATE", "HELD FOR", "LEFT", "BY")
+			w.Row("KEY", "STATE", "AGE", "LEFT", "BY")
 			for _, v := range views {
 				switch {
 				case v.Done != nil:
-					w.Row(v.Key, v.State, "-", span(time.Duration(v.Done.Left)), v.Done.Label)
+					w.Row(v.Key, v.State, v.doneAge(), span(time.Duration(v.Done.Left)), v.Done.who())
 				case len(v.Holders) > 0:
 					who := v.Holders[0].who()
 					if n := len(v.Holders) - 1; n > 0 {

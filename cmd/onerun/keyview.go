@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -44,9 +45,11 @@ type holderView struct {
 }
 
 type doneView struct {
-	Label string  `json:"label,omitempty"`
-	Left  seconds `json:"left"`
-	Size  int     `json:"size"`
+	Label string     `json:"label,omitempty"`
+	Name  string     `json:"name,omitempty"`
+	At    *time.Time `json:"at,omitempty"` // by the clock of the store
+	Left  seconds    `json:"left"`
+	Size  int        `json:"size"`
 }
 
 func viewOf(k inspect.Key) keyView {
@@ -72,7 +75,10 @@ func viewOf(k inspect.Key) keyView {
 		v.Holders = append(v.Holders, of)
 	}
 	if m := k.Marker; m != nil {
-		v.Done = &doneView{Label: m.Label, Left: seconds(m.Left), Size: m.Size}
+		v.Done = &doneView{Label: m.Label, Name: m.Name, Left: seconds(m.Left), Size: m.Size}
+		if at := m.DoneAt.UTC(); !m.DoneAt.IsZero() {
+			v.Done.At = &at
+		}
 	}
 	return v
 }
@@ -102,6 +108,22 @@ func (v *keyView) age(h holderView) string {
 		return ""
 	}
 	return span(max(v.Time.Sub(*h.Since), 0))
+}
+
+// who names the run that finished, and its kind of work.
+func (d *doneView) who() string {
+	if d.Name == "" {
+		return d.Label
+	}
+	return strings.TrimSpace(fmt.Sprintf("%s (%s)", d.Label, d.Name))
+}
+
+// doneAge is for how long the work has been done, or "-".
+func (v *keyView) doneAge() string {
+	if v.Done.At == nil {
+		return "-"
+	}
+	return span(max(v.Time.Sub(*v.Done.At), 0))
 }
 
 // print prints the key for people.
@@ -155,6 +177,10 @@ func (v keyView) print(w *terminal.Page) {
 	}
 	if d := v.Done; d != nil {
 		line("by", d.Label)
+		line("name", d.Name)
+		if d.At != nil {
+			line("at", fmt.Sprintf("%s (%s ago)", instant(*d.At), v.doneAge()))
+		}
 		line("left", span(time.Duration(d.Left)))
 		line("record", fmt.Sprintf("%d bytes", d.Size))
 	}

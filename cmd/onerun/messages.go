@@ -101,6 +101,9 @@ func (r *runCommand) messageOf(err error) message {
 		m.Text = fmt.Sprintf("%q is done", done.Key)
 		if done.Label != "" {
 			m.Text += fmt.Sprintf(": %s has run it", done.Label)
+			if !done.At.IsZero() {
+				m.Text += " at " + instant(done.At)
+			}
 		}
 		m.Hint = hintAbout(done.Left, r.Once)
 		if done.Left > 0 {

@@ -62,7 +62,7 @@ func (p placeView) hint() string {
 	case len(p.Holders) > 0:
 		who = p.Holders[0].who()
 	case p.Done != nil:
-		who = p.Done.Label
+		who = p.Done.who()
 	}
 	if who != "" {
 		text += " by " + who

@@ -28,7 +28,7 @@ func TestRun_once(t *testing.T) {
 	code, out, errs := s.run("run", "--once=1h", "k", "--", "echo", "ran")
 	require.Equal(t, 0, code)
 	require.Empty(t, out)
-	require.Regexp(t, `^onerun: "k" is done: web-3 has run it; it can run again in (1h0m0s|59m\d+s)\n$`, errs)
+	require.Regexp(t, `^onerun: "k" is done: web-3 has run it at 20.* UTC; it can run again in (1h0m0s|59m\d+s)\n$`, errs)
 	require.Equal(t, 6, first(s.run("run", "--once=1h", "--done-exit=6", "k", "--", "echo", "ran")))
 	_, _, errs = s.run("run", "--json", "--once=1h", "k", "--", "echo", "ran")
 	var m map[string]any

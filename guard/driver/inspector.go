@@ -109,6 +109,10 @@ func (h Holder) Since() time.Time {
 type Marker struct {
 	// Label identifies the run that finished.
 	Label string
+	// Name and DoneAt are those of guard.DoneError: the kind of work, and when it ended. A Guard
+	// keeps them in the label, and sets them: a Locker leaves them empty.
+	Name   string
+	DoneAt time.Time
 	// Left is the time until the marker expires. It is negative if the store cannot tell.
 	Left time.Duration
 	// Size is the length of the record in bytes.

@@ -31,7 +31,7 @@ func allBytes(first int) []byte {
 func allLabels() []string {
 	return []string{
 		"", " ", "  web-1 pid 4242 ", "two\nlines\r\n", "\n", "0", "-1", "1e3", "nil", "a:b|c,d;e=f", `{"a":["b"]}`, "%s%d%%",
-		"größer 大 🔒", string(allBytes(1)), strings.Repeat("x", 512),
+		"größer 大 🔒", "\x1e1764000000000 name\x1flabel", string(allBytes(1)), strings.Repeat("x", 512),
 	}
 }
 

@@ -1,6 +1,7 @@
 package web
 
 import (
+	"cmp"
 	"fmt"
 	"html/template"
 	"net/http"
@@ -106,6 +107,7 @@ type keyView struct {
 	State   driver.KeyState
 	Work    string // the kind of work, if it is known
 	Waiters int
+	Age     string // since when it is done, or "" if it is not known
 	Holders []holderView
 	History []inspect.Operation // the changes that operators asked for, the newest first
 }
@@ -117,6 +119,12 @@ type holderView struct {
 
 func viewOf(k inspect.Key, names work) keyView {
 	v := keyView{Key: k, State: k.State(), Work: names.of(k.Name), Waiters: k.Waiting()}
+	if m := k.Marker; m != nil {
+		v.Work = cmp.Or(m.Name, v.Work)
+		if !m.DoneAt.IsZero() {
+			v.Age = spanText(max(k.Time.Sub(m.DoneAt), 0))
+		}
+	}
 	for _, h := range k.Holders {
 		age := ""
 		if since := h.Since(); !since.IsZero() {
