@@ -275,7 +275,7 @@ func use(t *testing.T, g, other *guard.Guard) {
 	waiting, came := make(chan struct{}), make(chan error, 1)
 	go func() {
 		came <- other.Do(t.Context(), "import:k", nothing, guard.WithHook(guard.Hook{
-			Wait: func(context.Context, guard.Event) { close(waiting) },
+			Wait: func(context.Context, guard.WaitEvent) { close(waiting) },
 		}))
 	}()
 	<-waiting
@@ -301,7 +301,7 @@ func share(t *testing.T, g, other *guard.Guard) {
 	waiting, came := make(chan struct{}), make(chan error, 1)
 	go func() {
 		came <- other.Do(t.Context(), "import:k", func(context.Context) error { return nil }, guard.WithHook(guard.Hook{
-			Wait: func(context.Context, guard.Event) { close(waiting) },
+			Wait: func(context.Context, guard.WaitEvent) { close(waiting) },
 		}))
 	}()
 	<-waiting

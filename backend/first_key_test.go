@@ -50,7 +50,7 @@ func TestProxies_aKeyHasOneHolderHoweverScriptsAreRouted(t *testing.T) {
 				until := time.Now().Add(time.Second)
 				for range 2 { // processes
 					g, err := guard.New(open(behind(t, p)), guard.WithTTL(10*time.Second), guard.WithWait(time.Minute), guard.WithHook(guard.Hook{
-						Warn: func(context.Context, guard.Event) { warnings.Add(1) },
+						Warn: func(context.Context, error) { warnings.Add(1) },
 					}))
 					require.NoError(t, err)
 					for i := range 64 {

@@ -38,7 +38,7 @@ func TestWarnings_nameTheServerThatEvictsLeases(t *testing.T) {
 				require.NoError(t, admin.ConfigSet(t.Context(), "maxmemory-policy", c.policy).Err())
 				warnings := make(chan error, 2)
 				g, err := guard.New(open(server.Client(t)), guard.WithHook(guard.Hook{
-					Warn: func(_ context.Context, e guard.Event) { warnings <- e.Err },
+					Warn: func(_ context.Context, err error) { warnings <- err },
 				}))
 				require.NoError(t, err)
 				require.NoError(t, g.Do(t.Context(), "k", func(context.Context) error { return nil }))

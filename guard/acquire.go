@@ -35,7 +35,7 @@ type acquisition struct {
 	sent      time.Duration // when the last request was sent
 	anchor    time.Duration // see storeLease.extendValidity
 	firstCall lazyctx.Context
-	last      lastAnswer
+	last      StoreAnswer
 	waitFrom  time.Duration // when the key was first found busy, or clock.Never
 	previous  queue.Previous
 	got       *holder
@@ -43,13 +43,6 @@ type acquisition struct {
 	unprompted bool // only the time has prompted the last request
 	handedOff  bool // the lease came from another call
 	phase      phase
-}
-
-// lastAnswer is what events report of the store's last answer.
-type lastAnswer struct {
-	State driver.State
-	Left  time.Duration
-	Label string
 }
 
 // storedClaim is what the store has of the claim, according to its last answer.
@@ -119,8 +112,7 @@ func (g *Guard) newAcquisition(ctx context.Context, key, stored string, set *set
 // begin calls the hooks.
 func (a *acquisition) begin() {
 	a.identify()
-	e := a.event(a.start, nil)
-	a.ctx = hooks(a.set.hooks).start(a.caller, &e, pickAcquireStart)
+	a.reportStart()
 	a.claim.Label = hooks(a.set.hooks).label(a.ctx, a.set.label)
 }
 
@@ -161,7 +153,7 @@ func (a *acquisition) refused(grant driver.Answer, err error) error {
 	case err != nil:
 		return err
 	}
-	a.last = lastAnswer{grant.State, grant.Left, labelOf(grant)}
+	a.last = storeAnswer(grant)
 	if grant.State == driver.Done {
 		return doneError(a.key, grant)
 	}

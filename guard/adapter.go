@@ -144,12 +144,7 @@ func (a Adapter) Report(ctx context.Context, o Outcome, opts ...Option) {
 	if o.Name == "" {
 		o.Name = set.name
 	}
-	hs := a.guard.reportingHooks(set)
-	for i := range hs {
-		if f := hs[i].Outcome; f != nil {
-			contain(func() { f(ctx, o) })
-		}
-	}
+	a.guard.reportingHooks(set).call(func(h *Hook) { send(ctx, h.Outcome, o) })
 }
 
 // A HeldLease is a lease that a Guard holds.

@@ -105,7 +105,7 @@ func (a *acquisition) use(grant driver.Answer, took time.Duration) (*holder, err
 		h.life.End(errTooLate)
 		return nil, &StoreError{Op: driver.OpAcquire, Key: a.claim.Key, Kind: driver.KindTimeout, Err: errTooLate}
 	}
-	a.last = lastAnswer{grant.State, grant.Left, grant.Label}
+	a.last = storeAnswer(grant)
 	a.got, a.stored = h, storedNothing
 	g.schedule.add(t)
 	if g.warning.store != nil {
@@ -131,7 +131,7 @@ func (a *acquisition) refuse(answer queue.Answer) error {
 			a.renewClaim()
 		}
 	default:
-		a.last = lastAnswer{answer.Grant.State, answer.Grant.Left, labelOf(answer.Grant)}
+		a.last = storeAnswer(answer.Grant)
 		if a.stored != storedQueued { // a claim has its position in the queue by its ID
 			a.renewClaim()
 		}
@@ -181,7 +181,7 @@ func (a *acquisition) cleanUp() {
 	g := a.guard
 	switch {
 	case a.late, a.stored == storedGranted:
-		g.orphaned(orphan{claim: a.claim, late: a.late, report: a.orphanReport()}, a.set.deferral)
+		g.orphaned(orphan{claim: a.claim, late: a.late, report: newOrphanReport(a.ctx, a.set, a.key, driver.OpAcquire)}, a.set.deferral)
 	case a.stored == storedQueued:
 		g.cleaner.add(orphan{claim: a.claim})
 	}

@@ -129,10 +129,10 @@ func nothing(context.Context) error { return nil }
 type recorder struct {
 	mu     sync.Mutex
 	names  []string
-	events []guard.Event
+	events []any
 }
 
-func (r *recorder) add(name string, e guard.Event) {
+func (r *recorder) add(name string, e any) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.names = append(r.names, name)
@@ -145,34 +145,39 @@ func (r *recorder) seen() []string {
 	return append([]string(nil), r.names...)
 }
 
-// last returns the newest event of that name.
-func (r *recorder) last(t *testing.T, name string) guard.Event {
+// last returns the newest event of the type.
+func last[E any](t *testing.T, r *recorder) (e E) {
 	t.Helper()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for i := len(r.names) - 1; i >= 0; i-- {
-		if r.names[i] == name {
-			return r.events[i]
+	for i := len(r.events) - 1; i >= 0; i-- {
+		if e, ok := r.events[i].(E); ok {
+			return e
 		}
 	}
-	require.Failf(t, "no such event", "%s was not among %v", name, r.names)
-	return guard.Event{}
+	require.Failf(t, "no such event", "%T was not among %v", e, r.names)
+	return e
+}
+
+// record returns a function of a Hook that adds each event under the name.
+func record[E any](r *recorder, name string) func(context.Context, E) {
+	return func(_ context.Context, e E) { r.add(name, e) }
+}
+
+func recordStart[E any](r *recorder, name string) func(context.Context, E) context.Context {
+	return func(ctx context.Context, e E) context.Context {
+		r.add(name, e)
+		return context.WithValue(ctx, hookKey(name), true)
+	}
 }
 
 func (r *recorder) hook() guard.Hook {
-	record := func(name string) func(context.Context, guard.Event) {
-		return func(_ context.Context, e guard.Event) { r.add(name, e) }
-	}
-	start := func(name string) func(context.Context, guard.Event) context.Context {
-		return func(ctx context.Context, e guard.Event) context.Context {
-			r.add(name, e)
-			return context.WithValue(ctx, hookKey(name), true)
-		}
-	}
 	return guard.Hook{
-		AcquireStart: start("acquire start"), Wait: record("wait"), AcquireEnd: record("acquire end"), Skip: record("skip"),
-		RunStart: start("run start"), RunEnd: record("run end"),
-		Renew: record("renew"), Loss: record("loss"), Release: record("release"),
+		AcquireStart: recordStart[guard.Event](r, "acquire start"), RunStart: recordStart[guard.RunEvent](r, "run start"),
+		Wait: record[guard.WaitEvent](r, "wait"), AcquireEnd: record[guard.AcquireEvent](r, "acquire end"),
+		Skip: record[guard.SkipEvent](r, "skip"), RunEnd: record[guard.RunEndEvent](r, "run end"),
+		Renew: record[guard.RenewEvent](r, "renew"), Loss: record[guard.LossEvent](r, "loss"),
+		Release: record[guard.ReleaseEvent](r, "release"),
 	}
 }
 

@@ -68,7 +68,7 @@ func TestClose_releasesLeasesGrantedMeanwhile(t *testing.T) {
 // The error of Close counts the claims that it could not release. Hooks receive an error for each
 // of them.
 func TestClose_reportsClaimsThatItCouldNotRelease(t *testing.T) {
-	var orphans events
+	var orphans events[guard.OrphanEvent]
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 		store.OnAcquire = func(ctx context.Context, _ int, c driver.Claim) (driver.Answer, error) {
 			grant, err := store.memory.TryAcquire(ctx, c)
@@ -232,16 +232,18 @@ func TestClose_countsTheCallsThatHaveNotReturned(t *testing.T) {
 
 // A hook that does not return keeps a goroutine, so Close must not return nil.
 func TestClose_countsAHookThatHasNotReturned(t *testing.T) {
-	for name, hook := range map[string]func(block func(context.Context, guard.Event)) guard.Hook{
-		"in the background": func(block func(context.Context, guard.Event)) guard.Hook { return guard.Hook{Renew: block} },
-		"in the call": func(block func(context.Context, guard.Event)) guard.Hook {
-			return guard.Hook{AcquireStart: func(ctx context.Context, e guard.Event) context.Context { block(ctx, e); return ctx }}
+	for name, hook := range map[string]func(block func()) guard.Hook{
+		"in the background": func(block func()) guard.Hook {
+			return guard.Hook{Renew: func(context.Context, guard.RenewEvent) { block() }}
+		},
+		"in the call": func(block func()) guard.Hook {
+			return guard.Hook{AcquireStart: func(ctx context.Context, _ guard.Event) context.Context { block(); return ctx }}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				unblock := make(chan struct{})
-				g, err := guard.New(newTestStore(), guard.WithTTL(ttl), guard.WithHook(hook(func(context.Context, guard.Event) { <-unblock })))
+				g, err := guard.New(newTestStore(), guard.WithTTL(ttl), guard.WithHook(hook(func() { <-unblock })))
 				require.NoError(t, err)
 				go func() {
 					_ = g.Do(context.Background(), "k", func(context.Context) error { time.Sleep(ttl); return nil })
@@ -273,7 +275,7 @@ func TestDo_doesNotRunUnderALeaseThatEndedInAHook(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
-				hook := guard.Hook{AcquireEnd: func(context.Context, guard.Event) { c.end(g) }}
+				hook := guard.Hook{AcquireEnd: func(context.Context, guard.AcquireEvent) { c.end(g) }}
 				opts := []guard.Option{guard.WithHook(hook), guard.WithoutRenewal()}
 				err := g.Do(t.Context(), "k", func(context.Context) error { t.Error("ran"); return nil }, opts...)
 				require.ErrorIs(t, err, c.want)
@@ -293,12 +295,15 @@ func TestLong_aHookThatIsTooSlowDropsABoundedNumberOfEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		unblock = make(chan struct{})
 		store := newTestStore()
-		count := func(_ context.Context, e guard.Event) {
+		count := func(e guard.Event) {
 			<-unblock
 			delivered.Add(1)
 			dropped.Add(int64(e.Dropped))
 		}
-		g, err := guard.New(store, guard.WithTTL(ttl), guard.WithHook(guard.Hook{Loss: count, Renew: count}))
+		g, err := guard.New(store, guard.WithTTL(ttl), guard.WithHook(guard.Hook{
+			Loss:  func(_ context.Context, e guard.LossEvent) { count(e.Event) },
+			Renew: func(_ context.Context, e guard.RenewEvent) { count(e.Event) },
+		}))
 		require.NoError(t, err)
 		const leases = 21_000 // 20,000 losses wait, and the rest is dropped
 		for i := range leases {
@@ -318,7 +323,7 @@ func TestLong_aHookThatIsTooSlowDropsABoundedNumberOfEvents(t *testing.T) {
 func TestHook_thatEndsItsGoroutineDoesNotEndTheReports(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, _ *testStore) {
 		var seen atomic.Int64
-		hook := guard.WithHook(guard.Hook{Renew: func(context.Context, guard.Event) { seen.Add(1); runtime.Goexit() }})
+		hook := guard.WithHook(guard.Hook{Renew: func(context.Context, guard.RenewEvent) { seen.Add(1); runtime.Goexit() }})
 		lease := hold(t, g, "k", hook)
 		time.Sleep(3 * ttl)
 		require.GreaterOrEqual(t, seen.Load(), int64(8))
@@ -341,7 +346,7 @@ func TestLong_orphansBeyondTheBoundAreReported(t *testing.T) {
 		}
 		// Within a longer TTL, each orphan would be tried some 25 times.
 		const ttl = 100 * time.Millisecond
-		g, err := guard.New(store, guard.WithTTL(ttl), guard.WithHook(guard.Hook{Orphan: func(_ context.Context, e guard.Event) {
+		g, err := guard.New(store, guard.WithTTL(ttl), guard.WithHook(guard.Hook{Orphan: func(_ context.Context, e guard.OrphanEvent) {
 			if e.Pending {
 				pending.Add(1)
 			} else if e.Err != nil {

@@ -91,8 +91,8 @@ func (c *crowd) options() (opts []guard.Option) {
 			opts = append(opts, rare)
 		}
 	}
-	return append(opts, guard.WithHook(guard.Hook{AcquireEnd: func(_ context.Context, e guard.Event) {
-		if e.HandedOff {
+	return append(opts, guard.WithHook(guard.Hook{AcquireEnd: func(_ context.Context, e guard.AcquireEvent) {
+		if e.Grant == guard.GrantHandOff {
 			c.mu.Lock()
 			c.handOffs++
 			c.mu.Unlock()

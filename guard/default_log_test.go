@@ -58,7 +58,7 @@ func TestDefaultLog_warnsOfAStoreThatLosesLeases(t *testing.T) {
 	}{
 		"no hook":           {nil, 1},
 		"a hook for others": {[]guard.Option{guard.WithHook(guard.Hook{})}, 0},
-		"a hook for it":     {[]guard.Option{guard.WithHook(guard.Hook{Warn: func(context.Context, guard.Event) {}})}, 0},
+		"a hook for it":     {[]guard.Option{guard.WithHook(guard.Hook{Warn: func(context.Context, error) {}})}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			log := logByDefault(t)

@@ -44,7 +44,7 @@ func TestDo_insideDoCallsTheHooksOfBothCalls(t *testing.T) {
 			return g.Do(ctx, "k", nothing, guard.WithHook(inner.hook()))
 		}, guard.WithHook(outer.hook())))
 		require.Equal(t, []string{"run start", "run end"}, inner.seen())
-		require.True(t, inner.last(t, "run end").Joined)
+		require.True(t, last[guard.RunEndEvent](t, &inner).Joined)
 		both := []string{"acquire start", "acquire end", "run start", "run start", "run end", "run end", "release"}
 		require.Equal(t, both, outer.seen())
 		require.Equal(t, both, always.seen())
@@ -161,7 +161,7 @@ func TestHook_Wait_thatBlocksDoesNotDelayTheQueue(t *testing.T) {
 				}
 				c := newCallers(t, g)
 				unblock := make(chan struct{})
-				c.start(t.Context(), 0, guard.WithHook(guard.Hook{Wait: func(context.Context, guard.Event) { <-unblock }}))
+				c.start(t.Context(), 0, guard.WithHook(guard.Hook{Wait: func(context.Context, guard.WaitEvent) { <-unblock }}))
 				c.start(t.Context(), 10*time.Second)
 				release()
 				time.Sleep(time.Second)

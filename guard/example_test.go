@@ -255,7 +255,7 @@ func ExampleWithFair() {
 	var all sync.WaitGroup
 	for i := range 4 {
 		waits := make(chan struct{})
-		hook := guard.WithHook(guard.Hook{Wait: func(context.Context, guard.Event) { close(waits) }})
+		hook := guard.WithHook(guard.Hook{Wait: func(context.Context, guard.WaitEvent) { close(waits) }})
 		all.Go(func() {
 			_ = replicas[i%2].Do(ctx, "printer", func(context.Context) error {
 				fmt.Println("document", i+1)
@@ -338,7 +338,7 @@ func ExampleDoValue() {
 
 // A hook with one function logs the skipped runs.
 func ExampleWithHook() {
-	skipped := guard.Hook{Skip: func(_ context.Context, e guard.Event) {
+	skipped := guard.Hook{Skip: func(_ context.Context, e guard.SkipEvent) {
 		fmt.Println("skipped", e.Name, e.State)
 	}}
 	g, _ := guard.New(memory.New(), guard.WithName("report"), guard.WithHook(skipped), guard.WithOnce(time.Hour))

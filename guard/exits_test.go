@@ -173,27 +173,25 @@ var aborts = []struct {
 
 // hookOf returns a Hook whose function of that name is f.
 func hookOf(name string, f func()) guard.Hook {
-	call := func(context.Context, guard.Event) { f() }
-	start := func(ctx context.Context, _ guard.Event) context.Context { f(); return ctx }
 	switch name {
 	case "AcquireStart":
-		return guard.Hook{AcquireStart: start}
+		return guard.Hook{AcquireStart: func(ctx context.Context, _ guard.Event) context.Context { f(); return ctx }}
 	case "Call":
-		return guard.Hook{Call: call}
+		return guard.Hook{Call: func(context.Context, guard.CallEvent) { f() }}
 	case "Wait":
-		return guard.Hook{Wait: call}
+		return guard.Hook{Wait: func(context.Context, guard.WaitEvent) { f() }}
 	case "AcquireEnd":
-		return guard.Hook{AcquireEnd: call}
+		return guard.Hook{AcquireEnd: func(context.Context, guard.AcquireEvent) { f() }}
 	case "RunStart":
-		return guard.Hook{RunStart: start}
+		return guard.Hook{RunStart: func(ctx context.Context, _ guard.RunEvent) context.Context { f(); return ctx }}
 	case "RunEnd":
-		return guard.Hook{RunEnd: call}
+		return guard.Hook{RunEnd: func(context.Context, guard.RunEndEvent) { f() }}
 	case "Loss":
-		return guard.Hook{Loss: call}
+		return guard.Hook{Loss: func(context.Context, guard.LossEvent) { f() }}
 	case "Renew":
-		return guard.Hook{Renew: call}
+		return guard.Hook{Renew: func(context.Context, guard.RenewEvent) { f() }}
 	}
-	return guard.Hook{Release: call}
+	return guard.Hook{Release: func(context.Context, guard.ReleaseEvent) { f() }}
 }
 
 func exits() (rows []exit) {
@@ -482,8 +480,8 @@ func (r *recorder) count(name string) (n int) {
 func (r *recorder) leases() (n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for i, name := range r.names {
-		if name == "acquire end" && r.events[i].Err == nil {
+	for i := range r.names {
+		if e, ok := r.events[i].(guard.AcquireEvent); ok && e.Err == nil {
 			n++
 		}
 	}

@@ -171,10 +171,10 @@ func TestWithFair_takesAFreeKeyInTwoRoundTrips(t *testing.T) {
 func TestWithFair_handsNothingOff(t *testing.T) {
 	withFairGuards(t, 2, func(c *fairCalls) {
 		var handOffs int
-		hook := guard.WithHook(guard.Hook{AcquireEnd: func(_ context.Context, e guard.Event) {
+		hook := guard.WithHook(guard.Hook{AcquireEnd: func(_ context.Context, e guard.AcquireEvent) {
 			c.mu.Lock()
 			defer c.mu.Unlock()
-			if e.HandedOff {
+			if e.Grant == guard.GrantHandOff {
 				handOffs++
 			}
 		}})
@@ -386,13 +386,13 @@ func TestWithFair_reportsWaitsToHooks(t *testing.T) {
 		c.call(c.t.Context(), 0, 3*ttl, guard.WithLabel("the holder"))
 		c.call(c.t.Context(), 1, 0, guard.WithHook(r.hook()))
 		require.Equal(t, []string{"acquire start", "wait"}, r.seen())
-		require.Equal(t, "the holder", r.last(t, "wait").Label)
+		require.Equal(t, "the holder", last[guard.WaitEvent](t, r).Label)
 		c.all.Wait()
 		require.Equal(t, []string{"acquire start", "wait", "acquire end", "run start", "run end", "release"}, r.seen())
-		e := r.last(t, "acquire end")
+		e := last[guard.AcquireEvent](t, r)
 		require.Equal(t, 3*ttl, e.Waited)
 		require.Equal(t, "the holder", e.Previous)
-		require.False(t, e.Takeover)
+		require.Empty(t, e.Grant)
 	})
 }
 

@@ -399,7 +399,7 @@ func playFences(t *testing.T, e fenceExit, k fenceKind, plain bool, call func(s 
 
 	var partner *guard.Lease // another holder of a, which has the fence that the call has of b
 	if k.shared {
-		s.opts = append(s.opts, guard.WithHook(guard.Hook{AcquireEnd: func(_ context.Context, ev guard.Event) {
+		s.opts = append(s.opts, guard.WithHook(guard.Hook{AcquireEnd: func(_ context.Context, ev guard.AcquireEvent) {
 			if ev.Key == "a" && ev.Err == nil && partner == nil {
 				time.Sleep(time.Millisecond) // b is granted
 				s.store.count(t, "a", s.store.lastGranted("b")-1)

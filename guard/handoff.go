@@ -89,7 +89,7 @@ func (a *acquisition) take() (*holder, error) {
 	a.handedOff = true
 	a.previous = queue.Previous{Label: h.previous, Ends: clock.Never}
 	a.claim.Owner = h.owner
-	a.last = lastAnswer{State: driver.Granted}
+	a.last = StoreAnswer{State: driver.Granted}
 	return h, nil
 }
 

@@ -428,8 +428,8 @@ func TestHandOff_isReportedToHooks(t *testing.T) {
 				waited = append(waited[:1:1], waited[2:]...)
 			}
 			require.Equal(t, waited, rs[i].seen())
-			acquired, released := rs[i].last(t, "acquire end"), rs[i].last(t, "release")
-			require.Equal(t, i >= 2, acquired.HandedOff)
+			acquired, released := last[guard.AcquireEvent](t, &rs[i]), last[guard.ReleaseEvent](t, &rs[i])
+			require.Equal(t, i >= 2, acquired.Grant == guard.GrantHandOff)
 			require.Equal(t, i == 1 || i == 2, released.HandedOff)
 			require.Equal(t, []int{1, 1, 0, 0}[i], acquired.Attempts)
 			require.Equal(t, []int{1, 0, 0, 1}[i], released.Attempts)
@@ -440,10 +440,10 @@ func TestHandOff_isReportedToHooks(t *testing.T) {
 			require.NoError(t, released.Err)
 			require.Equal(t, time.Duration(i)*time.Millisecond, acquired.Waited)
 			require.Equal(t, []string{"", "a", "b", "c"}[i], acquired.Previous)
-			require.False(t, acquired.Takeover)
+			require.NotEqual(t, guard.GrantTakeover, acquired.Grant)
 			require.Equal(t, time.Millisecond, released.Held)
 		}
-		require.Equal(t, store.granted()[1].Claim.ID, rs[3].last(t, "release").Owner)
+		require.Equal(t, store.granted()[1].Claim.ID, last[guard.ReleaseEvent](t, &rs[3]).Owner)
 	})
 }
 
@@ -647,7 +647,7 @@ func TestHandOff_toACallThatComesTooLateIsRejected(t *testing.T) {
 		c := newCallers(t, g)
 		c.start(t.Context(), time.Millisecond)
 		c.start(t.Context(), time.Millisecond)
-		c.start(t.Context(), time.Millisecond, guard.WithHook(guard.Hook{Wait: func(context.Context, guard.Event) { time.Sleep(2 * ttl) }}))
+		c.start(t.Context(), time.Millisecond, guard.WithHook(guard.Hook{Wait: func(context.Context, guard.WaitEvent) { time.Sleep(2 * ttl) }}))
 		c.start(t.Context(), time.Millisecond)
 		c.requireOrder(0, 1, 3, 2)
 		for i := range 4 {

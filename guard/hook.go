@@ -6,6 +6,24 @@ import "context"
 // nil. They are called one after the other for one call of Do or Acquire, and concurrently for
 // several.
 //
+//	function      called                                      with
+//	Off           before each acquire
+//	AcquireStart  before the first request to the store       Event
+//	Label         after AcquireStart and RunStart
+//	Wait          once the call begins to wait                WaitEvent
+//	AcquireEnd    after the grant, or when the call gives up  AcquireEvent
+//	Skip          after AcquireEnd, if nothing will run       SkipEvent
+//	RunStart      before the function                         RunEvent
+//	RunEnd        after the function                          RunEndEvent
+//	Renew         after each renewal                          RenewEvent
+//	Loss          after the loss of a lease                   LossEvent
+//	Release       after a release, or the attempt             ReleaseEvent
+//	Call          after each other call to the store          CallEvent
+//	Orphan        when the work on an orphan begins and ends  OrphanEvent
+//	Warn          if the store may lose leases                error
+//	Background    before calls that no caller waits for
+//	Outcome       by adapters, with a final result            Outcome
+//
 // A hook reports and decides nothing. The events of the end of a run and of a release come after
 // the release was sent, so a hook cannot delay it. A panic in a hook is contained. Losses,
 // renewals and orphans come from a goroutine that does nothing else: if hooks are too slow, events
@@ -25,36 +43,36 @@ type Hook struct {
 	AcquireStart func(ctx context.Context, e Event) context.Context
 	// Wait is called once, when the key was found busy and the call begins to wait for it. While
 	// it runs, calls behind it in the queue may overtake.
-	Wait func(ctx context.Context, e Event)
+	Wait func(ctx context.Context, e WaitEvent)
 	// AcquireEnd is called when the claim was granted (Err is nil) or the call has given up.
-	AcquireEnd func(ctx context.Context, e Event)
+	AcquireEnd func(ctx context.Context, e AcquireEvent)
 	// Skip is called after AcquireEnd if the function will not run because the key is busy or
 	// done.
-	Skip func(ctx context.Context, e Event)
+	Skip func(ctx context.Context, e SkipEvent)
 	// RunStart is called before the function. The context that it returns must be derived from
 	// ctx. It is passed to the function.
-	RunStart func(ctx context.Context, e Event) context.Context
+	RunStart func(ctx context.Context, e RunEvent) context.Context
 	// RunEnd is called after the function has ended. Aborted is set if it did not return.
-	RunEnd func(ctx context.Context, e Event)
+	RunEnd func(ctx context.Context, e RunEndEvent)
 	// Renew is called after each renewal. Err is set if there was no answer, or none for a quarter
 	// of the TTL. If such an answer comes later, Renew is called again.
-	Renew func(ctx context.Context, e Event)
+	Renew func(ctx context.Context, e RenewEvent)
 	// Loss is called when a lease was lost. Err is the *LostError.
-	Loss func(ctx context.Context, e Event)
+	Loss func(ctx context.Context, e LossEvent)
 	// Release is called once for each lease, after it was released or could not be (Err).
-	Release func(ctx context.Context, e Event)
+	Release func(ctx context.Context, e ReleaseEvent)
 	// Call is called after each call to the store (Op), except renewals, which have Renew. The
 	// outcome of a call that failed is unknown.
-	Call func(ctx context.Context, e Event)
+	Call func(ctx context.Context, e CallEvent)
 	// Orphan is called when a claim that the store may have was left to the background to be
 	// released (Pending is set), and when that has ended. Err is then set if it was not released.
-	Orphan func(ctx context.Context, e Event)
-	// Warn is called for each setting or state of the store that makes it lose leases (Err), such
-	// as a server that evicts keys when its memory is full. A Guard asks after its first lease, and
+	Orphan func(ctx context.Context, e OrphanEvent)
+	// Warn is called for each setting or state of the store that makes it lose leases, such as a
+	// server that evicts keys when its memory is full. A Guard asks after its first lease, and
 	// then at most once an hour, with a lease, if the backend can tell and a hook that was given to
 	// New has Warn. What the last answer had in the same words is not reported again. If
 	// New was given no hook at all, the Guard logs warnings to slog.Default.
-	Warn func(ctx context.Context, e Event)
+	Warn func(ctx context.Context, err error)
 	// Background returns the context for calls to the store that no caller waits for. These are
 	// renewals and the releases of orphans. ctx is empty, and the result must be derived from it.
 	// Only hooks that were given to New are called.
@@ -92,14 +110,10 @@ func (h *Hook) off() (off bool) {
 	return h.Off()
 }
 
-// start calls the function of each hook that pick selects, and returns the resulting context.
-func (hs hooks) start(
-	ctx context.Context, e *Event, pick func(*Hook) func(context.Context, Event) context.Context,
-) context.Context {
+// start calls f with each hook, and returns the resulting context.
+func (hs hooks) start(ctx context.Context, f func(context.Context, *Hook) context.Context) context.Context {
 	for i := range hs {
-		if f := pick(&hs[i]); f != nil {
-			ctx = derive(ctx, func(ctx context.Context) context.Context { return f(ctx, *e) })
-		}
+		ctx = derive(ctx, func(ctx context.Context) context.Context { return f(ctx, &hs[i]) })
 	}
 	return ctx
 }
@@ -137,26 +151,21 @@ func derive(ctx context.Context, f func(context.Context) context.Context) (deriv
 	return f(ctx)
 }
 
-// call calls the function of each hook that pick selects, even if one of them panics or ends the
-// goroutine.
-func (hs hooks) call(ctx context.Context, e *Event, pick func(*Hook) func(context.Context, Event)) {
-	for i := range hs {
-		if f := pick(&hs[i]); f != nil {
-			callThen(func() { f(ctx, *e) }, func() { hs[i+1:].call(ctx, e, pick) })
-		}
+// call calls f with each hook, even if f panics or ends the goroutine with one of them.
+func (hs hooks) call(f func(*Hook)) {
+	if len(hs) == 0 {
+		return
 	}
+	defer hs[1:].call(f)
+	defer func() { _ = recover() }()
+	f(&hs[0])
 }
 
-// callThen calls f and contains its panic. If f ends the goroutine, it calls rest before that.
-func callThen(f, rest func()) {
-	returned := false
-	defer func() {
-		if recover() == nil && !returned {
-			rest()
-		}
-	}()
-	f()
-	returned = true
+// send calls a function of a hook with an event, unless it is nil.
+func send[E any](ctx context.Context, f func(context.Context, E), e E) {
+	if f != nil {
+		f(ctx, e)
+	}
 }
 
 // label returns the label with what the hooks add to it.
@@ -180,16 +189,3 @@ func contain(f func()) {
 	defer func() { _ = recover() }()
 	f()
 }
-
-func pickAcquireStart(h *Hook) func(context.Context, Event) context.Context { return h.AcquireStart }
-func pickRunStart(h *Hook) func(context.Context, Event) context.Context     { return h.RunStart }
-func pickWait(h *Hook) func(context.Context, Event)                         { return h.Wait }
-func pickAcquireEnd(h *Hook) func(context.Context, Event)                   { return h.AcquireEnd }
-func pickSkip(h *Hook) func(context.Context, Event)                         { return h.Skip }
-func pickRunEnd(h *Hook) func(context.Context, Event)                       { return h.RunEnd }
-func pickRenew(h *Hook) func(context.Context, Event)                        { return h.Renew }
-func pickLoss(h *Hook) func(context.Context, Event)                         { return h.Loss }
-func pickRelease(h *Hook) func(context.Context, Event)                      { return h.Release }
-func pickCall(h *Hook) func(context.Context, Event)                         { return h.Call }
-func pickOrphan(h *Hook) func(context.Context, Event)                       { return h.Orphan }
-func pickWarn(h *Hook) func(context.Context, Event)                         { return h.Warn }

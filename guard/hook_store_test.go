@@ -3,7 +3,9 @@ package guard_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,17 +18,24 @@ import (
 	"github.com/seed-1795987d/onerun/guard/guardtest"
 )
 
-// events collects the events of one or more functions of a Hook.
-type events struct{ recorder }
+// events collects the events of one function of a Hook.
+type events[E any] struct {
+	mu   sync.Mutex
+	list []E
+}
 
-func (s *events) record(_ context.Context, e guard.Event) { s.add("", e) }
+func (s *events[E]) record(_ context.Context, e E) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.list = append(s.list, e)
+}
 
 // all returns the events so far.
-func (s *events) all() []guard.Event {
+func (s *events[E]) all() []E {
 	synctest.Wait()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return append([]guard.Event(nil), s.events...)
+	return slices.Clone(s.list)
 }
 
 func TestHook_receivesEachCallToTheStore(t *testing.T) {
@@ -46,7 +55,7 @@ func TestHook_receivesEachCallToTheStore(t *testing.T) {
 			}
 			return store.memory.Release(ctx, c, after)
 		}
-		var seen events
+		var seen events[guard.CallEvent]
 		require.NoError(t, g.Do(t.Context(), "k", nothing, guard.WithName("work"), guard.WithHook(guard.Hook{Call: seen.record})))
 		require.Len(t, seen.all(), 4)
 		for i, want := range []struct {
@@ -75,7 +84,7 @@ func kindOf(err error) driver.StoreErrorKind {
 
 func TestHook_receivesCallsToTheLedger(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var seen events
+		var seen events[guard.CallEvent]
 		g, err := guard.New(memory.New(), guard.WithName("work"), guard.WithHook(guard.Hook{Call: seen.record}))
 		require.NoError(t, err)
 		ledger, ok := g.Adapter().Ledger()
@@ -87,7 +96,7 @@ func TestHook_receivesCallsToTheLedger(t *testing.T) {
 		require.NoError(t, err)
 		require.Len(t, seen.all(), 3)
 		for _, e := range seen.all() {
-			require.Equal(t, guard.Event{Name: "work", Key: "log", Op: driver.OpLedger, Start: e.Start}, e)
+			require.Equal(t, guard.CallEvent{Event: guard.Event{Name: "work", Key: "log", Start: e.Start}, Op: driver.OpLedger}, e)
 		}
 		ended, cancel := context.WithCancel(t.Context())
 		cancel()
@@ -106,7 +115,8 @@ func TestHook_receivesTheStartAndTheEndOfAnOrphan(t *testing.T) {
 		"a release": func(store *testStore) { store.failReleasesFor(5 * time.Second) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			var orphans, called events
+			var orphans events[guard.OrphanEvent]
+			var called events[guard.CallEvent]
 			inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 				lose(store)
 				_ = g.Do(t.Context(), "k", nothing, guard.WithName("work"))
@@ -130,7 +140,7 @@ func TestHook_receivesTheStartAndTheEndOfAnOrphan(t *testing.T) {
 
 func TestHook_receivesAnErrorForOrphansThatCloseGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var orphans events
+		var orphans events[guard.OrphanEvent]
 		store := newTestStore()
 		g, err := guard.New(store, guard.WithHook(guard.Hook{Orphan: orphans.record}))
 		require.NoError(t, err)
@@ -150,8 +160,10 @@ func TestHook_labelsTheLease(t *testing.T) {
 		AcquireStart: func(ctx context.Context, _ guard.Event) context.Context {
 			return context.WithValue(ctx, run{}, "acquire")
 		},
-		RunStart: func(ctx context.Context, _ guard.Event) context.Context { return context.WithValue(ctx, run{}, "run") },
-		Label:    func(ctx context.Context) string { return "from-" + ctx.Value(run{}).(string) },
+		RunStart: func(ctx context.Context, _ guard.RunEvent) context.Context {
+			return context.WithValue(ctx, run{}, "run")
+		},
+		Label: func(ctx context.Context) string { return "from-" + ctx.Value(run{}).(string) },
 	}
 	panics := guard.Hook{Label: func(context.Context) string { panic("hook") }}
 	long := guard.Hook{Label: func(context.Context) string { return strings.Repeat("x", 502) }}
@@ -205,7 +217,7 @@ func TestHook_receivesHowMuchOfTheTTLARenewalHasUsed(t *testing.T) {
 			}
 			return store.memory.Renew(ctx, c)
 		}
-		var seen events
+		var seen events[guard.RenewEvent]
 		start := time.Now()
 		require.NoError(t, g.Do(t.Context(), "k", func(context.Context) error { time.Sleep(ttl); return nil },
 			guard.WithHook(guard.Hook{Renew: seen.record})))
@@ -223,7 +235,7 @@ func TestHook_receivesHowMuchOfTheTTLARenewalHasUsed(t *testing.T) {
 
 func TestHook_receivesTheReleaseOfEveryLease(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
-		var released events
+		var released events[guard.ReleaseEvent]
 		store.OnRenew = func(context.Context, int, driver.Claim) (bool, error) { return false, nil }
 		lease := hold(t, g, "k", guard.WithHook(guard.Hook{Release: released.record}))
 		<-lease.Context().Done()
@@ -246,12 +258,12 @@ func TestHook_receivesTheHolderThatACallHasWaitedFor(t *testing.T) {
 				if !dies {
 					time.AfterFunc(time.Second/2, func() { _, _ = store.memory.Release(context.Background(), claim, driver.After{}) })
 				}
-				var seen events
+				var seen events[guard.AcquireEvent]
 				require.NoError(t, g.Do(t.Context(), "k", nothing, guard.WithWait(time.Minute), guard.WithHook(guard.Hook{AcquireEnd: seen.record})))
 				require.Len(t, seen.all(), 1)
 				require.True(t, seen.all()[0].Waits)
 				require.Equal(t, "the other", seen.all()[0].Previous)
-				require.Equal(t, dies, seen.all()[0].Takeover)
+				require.Equal(t, dies, seen.all()[0].Grant == guard.GrantTakeover)
 			})
 		})
 	}
@@ -259,13 +271,15 @@ func TestHook_receivesTheHolderThatACallHasWaitedFor(t *testing.T) {
 
 func TestHook_receivesThatALeaseIsAuxiliary(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, _ *testStore) {
-		var seen events
-		record := seen.record
-		require.NoError(t, g.Do(t.Context(), "k", nothing, g.Adapter().Auxiliary(), guard.WithHook(guard.Hook{AcquireEnd: record, Call: record, RunEnd: record, Release: record})))
-		require.Len(t, seen.all(), 5)
-		for i, e := range seen.all() {
-			require.Equal(t, i != 2, e.Auxiliary, "only the end of the run is not auxiliary")
-		}
+		var seen events[bool]
+		note := func(e guard.Event) { seen.record(t.Context(), e.Auxiliary) }
+		require.NoError(t, g.Do(t.Context(), "k", nothing, g.Adapter().Auxiliary(), guard.WithHook(guard.Hook{
+			AcquireEnd: func(_ context.Context, e guard.AcquireEvent) { note(e.Event) },
+			Call:       func(_ context.Context, e guard.CallEvent) { note(e.Event) },
+			RunEnd:     func(_ context.Context, e guard.RunEndEvent) { note(e.Event) },
+			Release:    func(_ context.Context, e guard.ReleaseEvent) { note(e.Event) },
+		})))
+		require.Equal(t, []bool{true, true, false, true, true}, seen.all(), "only the end of the run is not auxiliary")
 	})
 }
 
@@ -285,9 +299,9 @@ func TestReport_callsTheHooks(t *testing.T) {
 
 func TestLease_Run_isReportedAsARun(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
-		var ends events
+		var ends events[guard.RunEndEvent]
 		start := guard.Hook{
-			RunStart: func(ctx context.Context, _ guard.Event) context.Context {
+			RunStart: func(ctx context.Context, _ guard.RunEvent) context.Context {
 				return context.WithValue(ctx, hookKey("run"), true)
 			},
 			RunEnd: ends.record,
@@ -313,7 +327,7 @@ func TestLease_Run_isReportedAsARun(t *testing.T) {
 
 func TestHook_receivesNoSkipOfAProbe(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, _ *testStore) {
-		var skips events
+		var skips events[guard.SkipEvent]
 		opts := []guard.Option{g.Adapter().Probe(), guard.WithOnce(time.Hour), guard.WithHook(guard.Hook{Skip: skips.record})}
 		lease := hold(t, g, "k", guard.WithOnce(time.Hour))
 		require.ErrorIs(t, g.Do(t.Context(), "k", nothing, opts...), guard.ErrBusy)

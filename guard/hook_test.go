@@ -37,22 +37,23 @@ func TestHook_receivesARun(t *testing.T) {
 		names := seen.seen()
 		require.Equal(t, []string{"acquire start", "acquire end", "run start", "renew", "run end", "release"}, names)
 
-		start := seen.last(t, "acquire start")
+		start := last[guard.Event](t, &seen)
 		require.Equal(t, guard.Event{Name: "work", Key: "k", Owner: "me", TTL: ttl, Start: start.Start}, start)
-		require.Equal(t, guard.Event{
-			Name: "work", Key: "k", Owner: "me", Start: start.Start, Duration: slow,
-			TTL: ttl, Fence: fence, Attempts: 1, State: driver.Granted,
-		}, seen.last(t, "acquire end"))
-		require.Equal(t, guard.Event{
-			Name: "work", Key: "k", Owner: "me", Start: start.Start.Add(slow), Duration: ttl * 7 / 20,
-			TTL: ttl, Used: seen.last(t, "renew").Used, Fence: fence, State: driver.Granted, Renewals: 1, Err: mine, Origin: seen.last(t, "run end").Origin,
-		}, seen.last(t, "run end"))
-		require.Equal(t, true, seen.last(t, "run end").Origin.Value(hookKey("acquire start")))
-		require.Equal(t, guard.Event{
-			Name: "work", Key: "k", Owner: "me", Start: start.Start.Add(slow + ttl*7/20), TTL: ttl, Used: seen.last(t, "renew").Used,
-			Held: slow + ttl*7/20, Attempts: 1, Fence: fence, State: driver.Granted, Renewals: 1, Origin: seen.last(t, "run end").Origin,
-		}, seen.last(t, "release"))
-		require.NoError(t, seen.last(t, "renew").Err)
+		require.Equal(t, guard.AcquireEvent{
+			Event: start, StoreAnswer: guard.StoreAnswer{State: driver.Granted}, Duration: slow, Attempts: 1, Fence: fence,
+		}, last[guard.AcquireEvent](t, &seen))
+		lease := guard.LeaseEvent{
+			Event: start, Fence: fence, Renewals: 1, MaxUsed: last[guard.RenewEvent](t, &seen).Used,
+			Origin: last[guard.RunEndEvent](t, &seen).Origin,
+		}
+		lease.Start = start.Start.Add(slow)
+		require.Equal(t, guard.RunEndEvent{
+			RunEvent: guard.RunEvent{LeaseEvent: lease}, Duration: ttl * 7 / 20, Err: mine,
+		}, last[guard.RunEndEvent](t, &seen))
+		require.Equal(t, true, last[guard.RunEndEvent](t, &seen).Origin.Value(hookKey("acquire start")))
+		lease.Start = start.Start.Add(slow + ttl*7/20)
+		require.Equal(t, guard.ReleaseEvent{LeaseEvent: lease, Held: slow + ttl*7/20, Attempts: 1}, last[guard.ReleaseEvent](t, &seen))
+		require.NoError(t, last[guard.RenewEvent](t, &seen).Err)
 	})
 }
 
@@ -63,11 +64,11 @@ func TestHook_receivesWaitAndSkip(t *testing.T) {
 		err := g.Do(t.Context(), "k", nothing, guard.WithHook(seen.hook()), guard.WithWait(time.Second))
 		require.ErrorIs(t, err, guard.ErrBusy)
 		require.Equal(t, []string{"acquire start", "wait", "acquire end", "skip"}, seen.seen())
-		require.Equal(t, "holder", seen.last(t, "wait").Label)
-		skip := seen.last(t, "skip")
+		require.Equal(t, "holder", last[guard.WaitEvent](t, &seen).Label)
+		skip := last[guard.SkipEvent](t, &seen)
 		require.Equal(t, err, skip.Err)
 		require.Equal(t, time.Second, skip.Waited)
-		require.Greater(t, skip.Attempts, 3)
+		require.Greater(t, last[guard.AcquireEvent](t, &seen).Attempts, 3)
 		require.NoError(t, lease.Release(t.Context()))
 	})
 }
@@ -80,14 +81,12 @@ func TestHook_receivesALoss(t *testing.T) {
 		lease := hold(t, g, "k", guard.WithHook(seen.hook()))
 		<-lease.Context().Done()
 		synctest.Wait()
-		require.ErrorIs(t, seen.last(t, "renew").Err, unreachable)
-		loss := seen.last(t, "loss")
-		var lost *guard.LostError
-		require.ErrorAs(t, loss.Err, &lost)
-		require.ErrorIs(t, lost.Renew, unreachable)
+		require.ErrorIs(t, last[guard.RenewEvent](t, &seen).Err, unreachable)
+		loss := last[guard.LossEvent](t, &seen)
+		require.ErrorIs(t, loss.Err.Renew, unreachable)
 		require.NotErrorIs(t, loss.Err, unreachable, "errors.Is does not find the error of the renewal")
 		require.ErrorIs(t, lease.Release(t.Context()), guard.ErrLost)
-		require.ErrorIs(t, seen.last(t, "release").Err, guard.ErrLost)
+		require.ErrorIs(t, last[guard.ReleaseEvent](t, &seen).Err, guard.ErrLost)
 	})
 }
 
@@ -107,16 +106,24 @@ func TestHook_receivesThatARunDidNotReturn(t *testing.T) {
 		require.Panics(t, func() {
 			_ = g.Do(t.Context(), "k", func(context.Context) error { panic("no") }, guard.WithHook(seen.hook()))
 		})
-		require.True(t, seen.last(t, "run end").Aborted)
+		require.True(t, last[guard.RunEndEvent](t, &seen).Aborted)
 	})
 }
 
 func TestHook_thatPanicsIsContained(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
-		start := func(context.Context, guard.Event) context.Context { panic("hook") }
-		call := func(context.Context, guard.Event) { panic("hook") }
 		var after recorder
-		broken := guard.Hook{AcquireStart: start, Wait: call, AcquireEnd: call, Skip: call, RunStart: start, RunEnd: call, Renew: call, Loss: call, Release: call}
+		broken := guard.Hook{
+			AcquireStart: func(context.Context, guard.Event) context.Context { panic("hook") },
+			Wait:         func(context.Context, guard.WaitEvent) { panic("hook") },
+			AcquireEnd:   func(context.Context, guard.AcquireEvent) { panic("hook") },
+			Skip:         func(context.Context, guard.SkipEvent) { panic("hook") },
+			RunStart:     func(context.Context, guard.RunEvent) context.Context { panic("hook") },
+			RunEnd:       func(context.Context, guard.RunEndEvent) { panic("hook") },
+			Renew:        func(context.Context, guard.RenewEvent) { panic("hook") },
+			Loss:         func(context.Context, guard.LossEvent) { panic("hook") },
+			Release:      func(context.Context, guard.ReleaseEvent) { panic("hook") },
+		}
 		empty := guard.Hook{AcquireStart: func(context.Context, guard.Event) context.Context { return nil }}
 		require.NoError(t, g.Do(t.Context(), "k", func(ctx context.Context) error {
 			require.ErrorIs(t, g.Do(t.Context(), "k", nothing, guard.WithHook(broken), guard.WithWait(time.Second)), guard.ErrBusy)
@@ -131,8 +138,12 @@ func TestHook_thatPanicsIsContained(t *testing.T) {
 func TestHook_cannotDelayReleaseOrRenewal(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 		stuck := make(chan struct{})
-		wait := func(context.Context, guard.Event) { <-stuck }
-		slow := guard.Hook{RunEnd: wait, Release: wait, Renew: wait, Loss: wait}
+		slow := guard.Hook{
+			RunEnd:  func(context.Context, guard.RunEndEvent) { <-stuck },
+			Release: func(context.Context, guard.ReleaseEvent) { <-stuck },
+			Renew:   func(context.Context, guard.RenewEvent) { <-stuck },
+			Loss:    func(context.Context, guard.LossEvent) { <-stuck },
+		}
 		go func() {
 			_ = g.Do(t.Context(), "k", func(context.Context) error { time.Sleep(5 * ttl); return nil }, guard.WithHook(slow))
 		}()

@@ -16,9 +16,9 @@ import (
 
 func TestInspector_usesTheNamespaceAndTheHooks(t *testing.T) {
 	store := memory.New()
-	var calls []guard.Event
+	var calls []guard.CallEvent
 	g, err := guard.New(store, guard.WithNamespace("app"), guard.WithHook(guard.Hook{
-		Call: func(_ context.Context, e guard.Event) {
+		Call: func(_ context.Context, e guard.CallEvent) {
 			if e.Op == driver.OpInspect {
 				calls = append(calls, e)
 			}

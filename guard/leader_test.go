@@ -450,7 +450,7 @@ func TestCandidate_waitsForADoneMarker(t *testing.T) {
 		start, done := time.Now(), 0
 		require.NoError(t, g.Lead(t.Context(), "leader", func(context.Context) error {
 			return guard.ErrStopLeading
-		}, guard.WithHook(guard.Hook{AcquireEnd: func(_ context.Context, e guard.Event) {
+		}, guard.WithHook(guard.Hook{AcquireEnd: func(_ context.Context, e guard.AcquireEvent) {
 			if errors.Is(e.Err, guard.ErrDone) {
 				done++
 			}

@@ -18,8 +18,8 @@ func TestMissedWakeUp_isSetForACallThatWasNotNotified(t *testing.T) {
 		release func() // the holder releases the key
 	}
 	for name, c := range map[string]struct {
-		play           func(s scene)
-		want, takeover bool
+		play func(s scene)
+		want guard.GrantReason
 	}{
 		"notified": {play: func(s scene) {
 			s.wake() // the subscription has begun
@@ -34,19 +34,19 @@ func TestMissedWakeUp_isSetForACallThatWasNotNotified(t *testing.T) {
 			s.release()
 			s.wake()
 		}},
-		"not notified": {want: true, play: func(s scene) {
+		"not notified": {want: guard.GrantMissedWakeUp, play: func(s scene) {
 			s.wake()
 			time.Sleep(time.Minute)
 			s.release()
 		}},
-		"notified of an earlier release only": {want: true, play: func(s scene) {
+		"notified of an earlier release only": {want: guard.GrantMissedWakeUp, play: func(s scene) {
 			s.wake()
 			time.Sleep(time.Minute)
 			s.wake()
 			time.Sleep(time.Minute)
 			s.release()
 		}},
-		"the subscription never begins": {want: true, play: func(s scene) {
+		"the subscription never begins": {want: guard.GrantMissedWakeUp, play: func(s scene) {
 			time.Sleep(time.Minute)
 			s.release()
 		}},
@@ -54,7 +54,7 @@ func TestMissedWakeUp_isSetForACallThatWasNotNotified(t *testing.T) {
 			time.Sleep(50 * time.Millisecond)
 			s.release()
 		}},
-		"the holder has died": {takeover: true, play: func(s scene) { s.wake() }},
+		"the holder has died": {want: guard.GrantTakeover, play: func(s scene) { s.wake() }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -69,8 +69,8 @@ func TestMissedWakeUp_isSetForACallThatWasNotNotified(t *testing.T) {
 				}()
 				c.play(scene{store, <-store.wakes, func() { store.release(t, claim, driver.After{}) }})
 				require.NoError(t, <-ended)
-				granted := seen.last(t, "acquire end")
-				require.Equal(t, [2]bool{c.want, c.takeover}, [2]bool{granted.MissedWakeUp, granted.Takeover})
+				granted := last[guard.AcquireEvent](t, &seen)
+				require.Equal(t, c.want, granted.Grant)
 				require.NoError(t, g.Close(t.Context()))
 			})
 		})
@@ -90,9 +90,8 @@ func TestMissedWakeUp_isNotSetByAHandOff(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		store.release(t, claim, driver.After{}) // without a notification
 		calls.requireOrder(0, 1)
-		require.True(t, first.last(t, "acquire end").MissedWakeUp)
-		require.True(t, second.last(t, "acquire end").HandedOff)
-		require.False(t, second.last(t, "acquire end").MissedWakeUp)
+		require.Equal(t, guard.GrantMissedWakeUp, last[guard.AcquireEvent](t, &first).Grant)
+		require.Equal(t, guard.GrantHandOff, last[guard.AcquireEvent](t, &second).Grant)
 		require.NoError(t, g.Close(t.Context()))
 	})
 }
@@ -105,7 +104,7 @@ func TestMissedWakeUp_isSetForTheStoresQueue(t *testing.T) {
 			c.call(c.t.Context(), 0, time.Second)
 			c.call(c.t.Context(), 1, 0, guard.WithHook(seen.hook()))
 		})
-		require.Equal(t, silent, seen.last(t, "acquire end").MissedWakeUp)
+		require.Equal(t, silent, last[guard.AcquireEvent](t, &seen).Grant == guard.GrantMissedWakeUp)
 	}
 	t.Run("the holder has died", func(t *testing.T) {
 		var seen recorder
@@ -113,7 +112,6 @@ func TestMissedWakeUp_isSetForTheStoresQueue(t *testing.T) {
 			c.store.acquireElsewhere(t, 3*time.Second)
 			c.call(c.t.Context(), 0, 0, guard.WithHook(seen.hook()))
 		})
-		require.False(t, seen.last(t, "acquire end").MissedWakeUp)
-		require.True(t, seen.last(t, "acquire end").Takeover)
+		require.Equal(t, guard.GrantTakeover, last[guard.AcquireEvent](t, &seen).Grant)
 	})
 }

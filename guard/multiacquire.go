@@ -202,20 +202,6 @@ func (s *multiAcquire) releaseKeys(which func(*keyState) bool) {
 // abandon releases all keys, unless newLeases has returned them.
 func (s *multiAcquire) abandon() { s.releaseKeys(func(*keyState) bool { return true }) }
 
-// reportSkip calls the hooks for a call that gives up because of a busy key.
-func (s *multiAcquire) reportSkip(k *keyState) {
-	hs := hooks(s.set.hooks)
-	if len(hs) == 0 || s.set.probe || !errors.Is(k.err, ErrBusy) && !errors.Is(k.err, ErrDone) {
-		return
-	}
-	e := Event{Name: s.set.name, Key: k.key, State: driver.Busy, TTL: s.set.ttl, Auxiliary: s.set.auxiliary, Err: k.err}
-	var busy *BusyError
-	if errors.As(k.err, &busy) {
-		e.Left, e.Label = busy.Left, busy.Label
-	}
-	hs.call(s.ctx, &e, pickSkip)
-}
-
 // releaseAll releases the leases at once, and returns all errors. A release without an answer must
 // not hide the loss of another lease.
 func (g *Guard) releaseAll(ctx context.Context, leases []*Lease) error {

@@ -40,7 +40,7 @@ func abandon(t *testing.T, g *guard.Guard, key string) {
 func TestOrphans_doNotMakeACallMoreExpensive(t *testing.T) {
 	for name, spare := range map[string]int{"all may be held": 0, "some only wait to be released again": 5000, "one waits to be released again": 1} {
 		t.Run(name, func(t *testing.T) {
-			var orphans events
+			var orphans events[guard.OrphanEvent]
 			inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 				empty := guard.FillCleaner(g, spare)
 				store.leaveOnAnswer()

@@ -651,11 +651,11 @@ func TestQueue_reportsWaitsToHooks(t *testing.T) {
 		c.requireOrder()
 		for i := range rs {
 			require.Equal(t, []string{"acquire start", "wait", "acquire end", "skip"}, rs[i].seen(), fmt.Sprint(i))
-			e := rs[i].last(t, "wait")
+			e := last[guard.WaitEvent](t, &rs[i])
 			require.Equal(t, "another", e.Label)
 			require.Equal(t, driver.Busy, e.State)
 			require.InDelta(t, 90*time.Second, e.Left, float64(time.Second))
-			require.Equal(t, time.Duration(i+1)*10*time.Second, rs[i].last(t, "skip").Waited)
+			require.Equal(t, time.Duration(i+1)*10*time.Second, last[guard.SkipEvent](t, &rs[i]).Waited)
 		}
 		store.release(t, claim, driver.After{})
 	})

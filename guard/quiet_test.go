@@ -31,7 +31,7 @@ func TestGuard_writesNothing(t *testing.T) {
 
 	synctest.Test(t, func(t *testing.T) {
 		store := newTestStore()
-		broken := guard.Hook{Release: func(context.Context, guard.Event) { panic("hook") }}
+		broken := guard.Hook{Release: func(context.Context, guard.ReleaseEvent) { panic("hook") }}
 		g, err := guard.New(store, guard.WithTTL(ttl), guard.WithHook(broken))
 		require.NoError(t, err)
 		store.OnRenew = func(ctx context.Context, _ int, _ driver.Claim) (bool, error) { return false, frozen(ctx) }

@@ -220,10 +220,10 @@ func (r *release) finish() {
 		own := *r // r itself need not be on the heap
 		g.cleaner.add(orphan{
 			claim: r.claim, leave: own.after, late: h.storeLease.late,
-			until: max(r.storeEnd, g.clock.Now()) + patience, report: h.orphanReport(driver.OpRelease),
+			until: max(r.storeEnd, g.clock.Now()) + patience, report: newOrphanReport(&h.ctx, h.set, h.key, driver.OpRelease),
 		})
 	case h.storeLease.late:
-		g.cleaner.add(orphan{claim: r.claim, late: true, report: h.orphanReport(driver.OpAcquire)})
+		g.cleaner.add(orphan{claim: r.claim, late: true, report: newOrphanReport(&h.ctx, h.set, h.key, driver.OpAcquire)})
 	}
 	g.mu.Lock()
 	defer g.unlock()

@@ -12,40 +12,39 @@ const (
 	mostPendingLosses = 20_000
 )
 
-// A pending is an event that waits for its hooks.
-type pending struct {
-	hooks hooks
-	ctx   context.Context //nolint:containedctx // that of the event
-	event Event
-	pick  func(*Hook) func(context.Context, Event)
-}
-
 // reporter calls hooks for what happens in the background, in order, from a goroutine that ends
 // when nothing is left to report: a hook that blocks delays only other reports.
 type reporter struct {
 	tasks *tasks
 
 	mu      sync.Mutex
-	queue   []pending
-	dropped int // since the last event that was passed on
+	queue   []func() // each calls hooks for an event
+	dropped int      // since the last event that was passed on
 	running bool
 }
 
-// report has p's hooks called. The event is dropped if too many wait. important events have more
-// room.
-func (r *reporter) report(p pending, important bool) {
+// report has call called, which calls hooks for the event e. The event is dropped if too many wait.
+// important events have more room. e is nil for a warning.
+func (r *reporter) report(e *Event, important bool, call func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if n := len(r.queue); n >= mostPendingLosses || n >= mostPending && !important {
 		r.dropped++
 		return
 	}
-	p.event.Dropped, r.dropped = r.dropped, 0
-	r.queue = append(r.queue, p)
+	if e != nil {
+		e.Dropped, r.dropped = r.dropped, 0
+	}
+	r.queue = append(r.queue, call)
 	if !r.running {
 		r.running = true
 		r.tasks.start(r.run)
 	}
+}
+
+// reportCall has the hooks called for a call to the store.
+func (r *reporter) reportCall(ctx context.Context, hs hooks, e CallEvent) {
+	r.report(&e.Event, false, func() { hs.call(func(h *Hook) { send(ctx, h.Call, e) }) })
 }
 
 // run passes the events on. If a hook ends the goroutine, another one goes on.
@@ -64,13 +63,10 @@ func (r *reporter) run() {
 			r.mu.Unlock()
 			return
 		}
-		p := r.queue[0]
+		call := r.queue[0]
 		r.queue = r.queue[1:]
 		r.mu.Unlock()
-		if lost, ok := p.event.Err.(*LostError); ok { //nolint:errorlint // it is not wrapped
-			p.event.Err = lost.explained(context.Background())
-		}
-		p.hooks.call(p.ctx, &p.event, p.pick)
+		call()
 	}
 }
 

@@ -97,8 +97,7 @@ func (r *run) result(err error) (ended bool, _ error) {
 // no hook comes between the end of the run and the release.
 func (r *run) begin(marks bool) {
 	r.start = r.holder.guard.clock.Now()
-	e := r.event(nil)
-	r.ctx = r.hooks.start(r.ctx, &e, pickRunStart)
+	r.reportStart()
 	if !marks {
 		return
 	}

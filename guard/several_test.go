@@ -404,7 +404,7 @@ func TestAcquireAll_endsOfAGoroutine(t *testing.T) {
 	})
 	t.Run("a hook ends the goroutine", func(t *testing.T) {
 		sharing(t, func(t *testing.T, store sharingStore, here, _ *guard.Guard) {
-			ends := guard.Hook{AcquireEnd: func(_ context.Context, e guard.Event) {
+			ends := guard.Hook{AcquireEnd: func(_ context.Context, e guard.AcquireEvent) {
 				if e.Key == "b" {
 					runtime.Goexit()
 				}
@@ -560,7 +560,7 @@ func TestAcquireAll_hooksOfAKeyDoNotDelayTheOthers(t *testing.T) {
 	t.Run("acquire", func(t *testing.T) {
 		together(t, func(t *testing.T, store *severalStore, g *guard.Guard) {
 			lease := hold(t, g, "a", guard.WithShared()) // which the call joins without a request
-			hook := guard.Hook{AcquireEnd: func(_ context.Context, e guard.Event) {
+			hook := guard.Hook{AcquireEnd: func(_ context.Context, e guard.AcquireEvent) {
 				if e.Key == "a" {
 					time.Sleep(blocked)
 					require.False(t, store.free("b"))
@@ -574,7 +574,7 @@ func TestAcquireAll_hooksOfAKeyDoNotDelayTheOthers(t *testing.T) {
 	})
 	t.Run("release", func(t *testing.T) {
 		together(t, func(t *testing.T, store *severalStore, g *guard.Guard) {
-			hook := guard.Hook{Release: func(_ context.Context, e guard.Event) {
+			hook := guard.Hook{Release: func(_ context.Context, e guard.ReleaseEvent) {
 				if e.Key == "a" {
 					time.Sleep(blocked)
 					require.True(t, store.free("b"))
@@ -628,7 +628,7 @@ func TestDoAll_lossIsNoCancellation(t *testing.T) {
 			}, guard.WithHook(seen.hook()))
 			require.ErrorIs(t, err, guard.ErrLost, key)
 			require.NotErrorIs(t, err, context.Canceled, key)
-			end := seen.last(t, "run end")
+			end := last[guard.RunEndEvent](t, &seen)
 			require.ErrorIs(t, end.Err, guard.ErrLost, key)
 			require.True(t, end.LeaseEnded, key)
 		})
@@ -694,7 +694,7 @@ func TestAcquireAll_tellsTheStoreItsFence(t *testing.T) {
 // detector looks at what AcquireAll changes of them in the end.
 func TestAcquireAll_renewsKeysThatItHoldsWhileItWaits(t *testing.T) {
 	var renewals atomic.Int32
-	hook := guard.Hook{Renew: func(_ context.Context, e guard.Event) {
+	hook := guard.Hook{Renew: func(_ context.Context, e guard.RenewEvent) {
 		if e.Key == "a" && e.Fence > 0 {
 			renewals.Add(1)
 		}
@@ -827,7 +827,7 @@ func TestDoAll_hooksReceiveTheRenewalsThatRaiseFences(t *testing.T) {
 			require.NoError(t, here.DoAll(ctx, []string{"a", "b", "c"}, nothing, guard.WithWait(ttl), guard.WithHook(inner.hook())))
 			synctest.Wait()
 			require.Greater(t, guard.Fence(ctx), before)
-			require.Equal(t, guard.Fence(ctx), outer.last(t, "renew").Fence)
+			require.Equal(t, guard.Fence(ctx), last[guard.RenewEvent](t, &outer).Fence)
 			return nil
 		}, guard.WithHook(outer.hook())))
 		require.True(t, failed)

@@ -127,7 +127,7 @@ func TestShared_readersThatAreLetInNameTheOneBefore(t *testing.T) {
 		require.NoError(t, writer.Release(t.Context()))
 		all.Wait()
 		for i, want := range []string{"the writer", "reader 0", "reader 1"} {
-			require.Equal(t, want, readers[i].last(t, "acquire end").Previous)
+			require.Equal(t, want, last[guard.AcquireEvent](t, &readers[i]).Previous)
 		}
 	})
 }

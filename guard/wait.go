@@ -28,8 +28,7 @@ func (a *acquisition) wait() (*holder, error) {
 			h, err = a.take()
 		case queue.Announce:
 			a.markWaiting(step.Grant)
-			e := a.event(a.waitFrom, nil)
-			hooks(a.set.hooks).call(a.ctx, &e, pickWait)
+			a.reportWait()
 		case queue.Rest:
 			if step.Waiting {
 				a.markWaiting(step.Grant)
@@ -78,7 +77,7 @@ func (a *acquisition) next() queue.Step {
 func (a *acquisition) markWaiting(busy driver.Answer) {
 	if !a.hasWaited() {
 		a.waitFrom = a.guard.clock.Now()
-		a.last = lastAnswer{busy.State, busy.Left, labelOf(busy)}
+		a.last = storeAnswer(busy)
 	}
 }
 
@@ -91,10 +90,18 @@ func (a *acquisition) waited(now time.Duration) time.Duration {
 	return now - a.waitFrom
 }
 
-// missedWakeUp reports whether the call has found out by itself that the key had been released. A
-// call that has waited for a short time may not have subscribed yet.
-func (a *acquisition) missedWakeUp(now time.Duration) bool {
-	return a.unprompted && !a.handedOff && now < a.previous.Ends && a.waited(now) > jitter.LongestPoll
+// grantReason returns how a call that has waited got the key. A call that has waited for a short
+// time may not have subscribed yet, and so cannot have missed a notification.
+func (a *acquisition) grantReason(now time.Duration) GrantReason {
+	switch {
+	case a.handedOff:
+		return GrantHandOff
+	case now >= a.previous.Ends:
+		return GrantTakeover
+	case a.unprompted && a.waited(now) > jitter.LongestPoll:
+		return GrantMissedWakeUp
+	}
+	return ""
 }
 
 // subscribe begins a subscription at the store. The Locker may notify at once.

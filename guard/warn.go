@@ -55,7 +55,6 @@ func (g *Guard) warn() {
 		}()
 		ctx, cancel := context.WithTimeout(g.detached(), warnWithin)
 		defer cancel()
-		start := g.clock.Now()
 		found := w.store.Warnings(ctx)
 		answer = nil
 		for _, err := range found {
@@ -63,8 +62,8 @@ func (g *Guard) warn() {
 			if slices.Contains(last, err.Error()) {
 				continue
 			}
-			e := Event{Start: g.clock.Time(start), Duration: g.clock.Now() - start, Err: err}
-			g.reporter.report(pending{g.reportingHooks(g.set), g.detached(), e, pickWarn}, true)
+			ctx, hs := g.detached(), g.reportingHooks(g.set)
+			g.reporter.report(nil, true, func() { hs.call(func(h *Hook) { send(ctx, h.Warn, err) }) })
 		}
 	})
 }
@@ -82,8 +81,8 @@ type defaultLog struct {
 // hook returns the hook of a Guard that has no other.
 func (l *defaultLog) hook(g *Guard) Hook {
 	return Hook{
-		Warn: func(ctx context.Context, e Event) {
-			slog.WarnContext(ctx, "onerun: store may lose leases", "error", e.Err)
+		Warn: func(ctx context.Context, err error) {
+			slog.WarnContext(ctx, "onerun: store may lose leases", "error", err)
 		},
 		Outcome: func(ctx context.Context, o Outcome) {
 			if o.Refused == nil {

@@ -27,7 +27,7 @@ func TestWarn_aHookLearnsOnceWhatMakesTheStoreLoseLeases(t *testing.T) {
 		evicts, forgets := errors.New("it evicts"), errors.New("it forgets")
 		w := &warner{Locker: memory.New(), warn: func(context.Context) []error { return []error{evicts, forgets} }}
 		var got []error
-		g, err := guard.New(w, guard.WithHook(guard.Hook{Warn: func(_ context.Context, e guard.Event) { got = append(got, e.Err) }}))
+		g, err := guard.New(w, guard.WithHook(guard.Hook{Warn: func(_ context.Context, err error) { got = append(got, err) }}))
 		require.NoError(t, err)
 		require.Zero(t, w.asked, "before it is used")
 		for range 3 {
@@ -48,7 +48,7 @@ func TestWarn_theStoreIsAskedAgainWhileItIsUsed(t *testing.T) {
 		w := &warner{Locker: memory.New()}
 		w.warn = func(context.Context) []error { return answers[min(w.asked, len(answers))-1] }
 		var got []string
-		g, err := guard.New(w, guard.WithHook(guard.Hook{Warn: func(_ context.Context, e guard.Event) { got = append(got, e.Err.Error()) }}))
+		g, err := guard.New(w, guard.WithHook(guard.Hook{Warn: func(_ context.Context, err error) { got = append(got, err.Error()) }}))
 		require.NoError(t, err)
 		for n := range 4*len(answers) - 3 {
 			require.NoError(t, g.Do(t.Context(), "k", nothing))
@@ -80,7 +80,7 @@ func TestWarn_aStoreThatDoesNotSay(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				g, err := guard.New(&warner{Locker: memory.New(), warn: warn}, guard.WithHook(guard.Hook{Warn: func(context.Context, guard.Event) {}}))
+				g, err := guard.New(&warner{Locker: memory.New(), warn: warn}, guard.WithHook(guard.Hook{Warn: func(context.Context, error) {}}))
 				require.NoError(t, err)
 				require.NoError(t, g.Do(t.Context(), "k", nothing))
 				start := time.Now()

@@ -57,11 +57,11 @@ func TestBreak_leavesATraceOfTheOperatorAndTheFormerHolder(t *testing.T) {
 		for _, now := range []bool{false, true} {
 			t.Run(name+map[bool]string{true: ", now"}[now], func(t *testing.T) {
 				onSite(t, func(t *testing.T, s *site) {
-					losses := make(chan guard.Event, 10)
+					losses := make(chan guard.LossEvent, 10)
 					ctx := t.Context()
 					result := make(chan error, 1)
 					g, err := guard.New(s.store, guard.WithTTL(ttl), guard.WithNamespace("shop"), guard.WithLabel("worker 2"),
-						guard.WithHook(guard.Hook{Loss: func(_ context.Context, e guard.Event) { losses <- e }}))
+						guard.WithHook(guard.Hook{Loss: func(_ context.Context, e guard.LossEvent) { losses <- e }}))
 					require.NoError(t, err)
 					go func() { result <- run(ctx, g) }()
 					time.Sleep(time.Millisecond)

@@ -37,7 +37,7 @@ func TestJobs_manyAreReadInFewCalls(t *testing.T) {
 	rdb := redistest.Start(t).Client(t)
 	var calls atomic.Int64
 	g, err := guard.New(single.New(rdb), guard.WithNamespace("test"), guard.WithHook(guard.Hook{
-		Call: func(_ context.Context, e guard.Event) {
+		Call: func(_ context.Context, e guard.CallEvent) {
 			if e.Op == driver.OpLedger {
 				calls.Add(1)
 			}

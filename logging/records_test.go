@@ -99,7 +99,7 @@ func TestRecords_tellsOfRefusals(t *testing.T) {
 func TestRecords_tellsOfAStoreThatMayLoseLeases(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, guard.WithName("claim"))
-		s.hook.Warn(t.Context(), guard.Event{Err: errors.New("it evicts leases")})
+		s.hook.Warn(t.Context(), errors.New("it evicts leases"))
 		require.Equal(t, 1, s.times("store may lose leases"))
 		require.Contains(t, s.log.String(), `level=WARN msg="store may lose leases"`)
 		require.Contains(t, s.log.String(), "it evicts leases")

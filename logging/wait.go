@@ -16,9 +16,9 @@ func (l *logger) acquireStart(ctx context.Context, _ guard.Event) context.Contex
 	return context.WithValue(ctx, waitKey{}, new(longWait))
 }
 
-func (l *logger) wait(ctx context.Context, e guard.Event) {
+func (l *logger) wait(ctx context.Context, e guard.WaitEvent) {
 	if w, ok := ctx.Value(waitKey{}).(*longWait); ok && !e.Auxiliary && !e.Candidate {
-		w.start(ctx, l, e)
+		w.start(ctx, l, &e)
 	}
 }
 
@@ -29,7 +29,7 @@ type longWait struct {
 }
 
 // start begins to watch a wait. The caller must call stop.
-func (w *longWait) start(ctx context.Context, l *logger, e guard.Event) {
+func (w *longWait) start(ctx context.Context, l *logger, e *guard.WaitEvent) {
 	if !l.to.Enabled(ctx, slog.LevelWarn) {
 		return
 	}
@@ -40,7 +40,7 @@ func (w *longWait) start(ctx context.Context, l *logger, e guard.Event) {
 		if w.ended.Load() {
 			return
 		}
-		l.log(ctx, slog.LevelWarn, msgLongWait, &e, slog.Duration("waited", waited), slog.String("holder", l.holder(&e)))
+		l.log(ctx, slog.LevelWarn, msgLongWait, &e.Event, slog.Duration("waited", waited), slog.String("holder", l.holder(&e.Event, e.Label)))
 		waited *= 2
 		w.timer.Reset(waited / 2)
 		if w.ended.Load() {

@@ -3,6 +3,7 @@ package tracing
 import (
 	"context"
 
+	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/seed-1795987d/onerun/guard"
@@ -37,19 +38,19 @@ func (t *telemetry) acquireStart(ctx context.Context, e guard.Event) context.Con
 	return &acquireContext{Context: ctx, span: span}
 }
 
-func (t *telemetry) wait(ctx context.Context, e guard.Event) {
+func (t *telemetry) wait(ctx context.Context, e guard.WaitEvent) {
 	if e.Auxiliary {
 		return
 	}
 	w := t.names.of(e.Name)
 	if e.Candidate { // it stands by, which is not a wait that somebody has to end
-		w.election.follows(ctx, &e)
+		w.election.follows(ctx, e.StoreAnswer, e.TTL)
 		return
 	}
 	w.waiting.Add(1)
 }
 
-func (t *telemetry) acquireEnd(ctx context.Context, e guard.Event) {
+func (t *telemetry) acquireEnd(ctx context.Context, e guard.AcquireEvent) {
 	if e.Auxiliary {
 		return
 	}
@@ -66,7 +67,7 @@ func (t *telemetry) acquireEnd(ctx context.Context, e guard.Event) {
 		w.waiting.Add(-1)
 		seconds(ctx, t.on.waitTime, e.Waited.Seconds(), w, by)
 	}
-	if e.MissedWakeUp {
+	if e.Grant == guard.GrantMissedWakeUp {
 		count(ctx, t.on.missedWakeUps, w, labels{})
 	}
 	if enabled(ctx, t.on.attempts) {
@@ -77,12 +78,16 @@ func (t *telemetry) acquireEnd(ctx context.Context, e guard.Event) {
 	}
 }
 
-func (t *telemetry) endAcquire(span trace.Span, e *guard.Event, out signals.Outcome) {
+var grantKeys = map[guard.GrantReason]attribute.Key{
+	guard.GrantTakeover: keyTakeover, guard.GrantMissedWakeUp: keyMissedWakeUp, guard.GrantHandOff: keyHandedOff,
+}
+
+func (t *telemetry) endAcquire(span trace.Span, e *guard.AcquireEvent, out signals.Outcome) {
 	if !span.IsRecording() {
 		span.End()
 		return
 	}
-	attrs := append(t.common(e), keyResult.String(out.Result))
+	attrs := append(t.common(&e.Event), keyResult.String(out.Result))
 	if e.Attempts != 1 {
 		attrs = append(attrs, keyAttempts.Int(e.Attempts))
 	}
@@ -96,14 +101,8 @@ func (t *telemetry) endAcquire(span trace.Span, e *guard.Event, out signals.Outc
 	switch {
 	case e.Err == nil:
 		attrs = append(attrs, keyFence.Int64(int64(e.Fence)), keyTTL.Float64(e.TTL.Seconds()))
-		if e.Takeover {
-			attrs = append(attrs, keyTakeover.Bool(true))
-		}
-		if e.MissedWakeUp {
-			attrs = append(attrs, keyMissedWakeUp.Bool(true))
-		}
-		if e.HandedOff {
-			attrs = append(attrs, keyHandedOff.Bool(true))
+		if key, ok := grantKeys[e.Grant]; ok {
+			attrs = append(attrs, key.Bool(true))
 		}
 		t.link(span, e.Previous, linkPrevious)
 	case e.State == driver.Done:
@@ -111,7 +110,7 @@ func (t *telemetry) endAcquire(span trace.Span, e *guard.Event, out signals.Outc
 		fallthrough
 	default:
 		t.link(span, e.Label, how)
-		if who := t.holder(e); who != "" {
+		if who := t.holder(&e.Event, e.Label); who != "" {
 			attrs = append(attrs, keyHolder.String(who))
 		}
 	}
@@ -119,12 +118,12 @@ func (t *telemetry) endAcquire(span trace.Span, e *guard.Event, out signals.Outc
 }
 
 // holder returns the holder of the key, or the run that has done the work, from the store's label.
-func (t *telemetry) holder(e *guard.Event) string {
-	who, _, _ := signals.SplitLabel(e.Label)
+func (t *telemetry) holder(e *guard.Event, label string) string {
+	who, _, _ := signals.SplitLabel(label)
 	return t.redact.Scrub(who, e.Key, e.Owner)
 }
 
-func (t *telemetry) skip(ctx context.Context, e guard.Event) {
+func (t *telemetry) skip(ctx context.Context, e guard.SkipEvent) {
 	if e.Auxiliary {
 		return
 	}
@@ -140,26 +139,23 @@ func (t *telemetry) outcome(ctx context.Context, o guard.Outcome) {
 		return
 	}
 	count(ctx, t.on.skipped, w, labels{key: keySkipReason, value: o.Skipped})
-	e := guard.Event{
-		Name: o.Name, Key: o.Key, Owner: o.Owner, Label: o.Label, Fence: o.Fence,
-		Start: o.Start, Duration: o.Duration, Err: o.Err,
-	}
+	e := guard.Event{Name: o.Name, Key: o.Key, Owner: o.Owner, Start: o.Start}
 	if !t.traces() {
 		return
 	}
-	_, span := t.start(ctx, &e, "skip")
+	_, span := t.start(ctx, &e, "skip", trace.WithTimestamp(e.Start))
 	if !span.IsRecording() {
 		span.End()
 		return
 	}
 	attrs := append(t.common(&e), keyAdapter.String(o.Adapter), keySkipReason.String(o.Skipped))
-	if who := t.holder(&e); who != "" {
+	if who := t.holder(&e, o.Label); who != "" {
 		attrs = append(attrs, keyHolder.String(who))
 	}
 	how := linkHolder
 	if o.Skipped == signals.Done {
 		how = linkFinished
 	}
-	t.link(span, e.Label, how)
-	end(span, attrs, signals.Outcome{Result: o.Result}, e.Start.Add(e.Duration))
+	t.link(span, o.Label, how)
+	end(span, attrs, signals.Outcome{Result: o.Result}, e.Start.Add(o.Duration))
 }

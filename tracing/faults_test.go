@@ -49,12 +49,14 @@ func TestMetrics_areWhatTheFaultReportTakesThemFor(t *testing.T) {
 		require.ErrorIs(t, s.one.Do(t.Context(), "k", func(ctx context.Context) error { <-ctx.Done(); return nil }), guard.ErrLost)
 		require.ErrorIs(t, s.one.Do(t.Context(), "expires", func(ctx context.Context) error { <-ctx.Done(); return nil }, guard.WithoutRenewal()), guard.ErrLost)
 		for _, hook := range []guard.Hook{s.hook, report.Hook} {
-			hook.Call(t.Context(), guard.Event{Op: driver.OpRenew, Node: "a:1", Err: guardtest.Fail(driver.KindTimeout)})
-			hook.Call(t.Context(), guard.Event{Op: driver.OpRenew, Node: "a:1", Err: &guard.LostError{Reason: guard.LossNotHeld}})
-			hook.Call(t.Context(), guard.Event{Op: driver.OpRelease, Node: "a:1"})
-			for _, missed := range []bool{false, true} {
-				hook.AcquireEnd(t.Context(), guard.Event{Name: "report", Waits: true, MissedWakeUp: missed})
-				hook.AcquireEnd(t.Context(), guard.Event{Name: "report", Waits: true, MissedWakeUp: missed, Auxiliary: true})
+			hook.Call(t.Context(), guard.CallEvent{Op: driver.OpRenew, Node: "a:1", Err: guardtest.Fail(driver.KindTimeout)})
+			hook.Call(t.Context(), guard.CallEvent{Op: driver.OpRenew, Node: "a:1", Err: &guard.LostError{Reason: guard.LossNotHeld}})
+			hook.Call(t.Context(), guard.CallEvent{Op: driver.OpRelease, Node: "a:1"})
+			for _, grant := range []guard.GrantReason{"", guard.GrantMissedWakeUp} {
+				for _, auxiliary := range []bool{false, true} {
+					e := guard.Event{Name: "report", Auxiliary: auxiliary}
+					hook.AcquireEnd(t.Context(), guard.AcquireEvent{Event: e, Waits: true, Grant: grant})
+				}
 			}
 		}
 		s.close(t)

@@ -19,7 +19,9 @@ func TestHandOff_ofALeaseIsASpanThatEndsWhenItBegins(t *testing.T) {
 	hook, err := tracing.New(tracing.WithTracerProvider(provider))
 	require.NoError(t, err)
 	start := time.Now().Add(-time.Second)
-	hook.Release(t.Context(), guard.Event{Name: "work", Key: "k", Start: start, HandedOff: true})
+	hook.Release(t.Context(), guard.ReleaseEvent{
+		LeaseEvent: guard.LeaseEvent{Event: guard.Event{Name: "work", Key: "k", Start: start}}, HandedOff: true,
+	})
 	all := spans.GetSpans()
 	require.Len(t, all, 1)
 	require.True(t, start.Equal(all[0].StartTime), all[0].StartTime)

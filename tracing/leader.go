@@ -52,15 +52,15 @@ func (x *election) campaign(ctx context.Context) context.Context {
 	return context.WithValue(ctx, campaignKey{}, c)
 }
 
-// follows notes that another candidate leads: e has the store's answer.
-func (x *election) follows(ctx context.Context, e *guard.Event) {
+// follows notes that another candidate leads, according to the store's answer.
+func (x *election) follows(ctx context.Context, answer guard.StoreAnswer, ttl time.Duration) {
 	c, ok := ctx.Value(campaignKey{}).(*campaign)
-	if !ok || e.Err != nil || e.State != driver.Busy {
+	if !ok || answer.State != driver.Busy {
 		return
 	}
-	left := e.Left
+	left := answer.Left
 	if left < 0 { // unknown
-		left = e.TTL
+		left = ttl
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/internal/signals"
@@ -11,34 +13,30 @@ import (
 
 var lossReasons = []guard.LossReason{guard.LossExpired, guard.LossNotHeld, guard.LossSuspended, guard.LossMaxHold, guard.LossReleased}
 
-func (t *telemetry) renew(ctx context.Context, e guard.Event) {
+func (t *telemetry) renew(ctx context.Context, e guard.RenewEvent) {
 	w := t.names.of(e.Name)
 	out := signals.OutcomeOf(e.Err, signals.Renewed)
 	by := labels{key: keyResult, value: out.Result, errorType: out.ErrorType}
 	seconds(ctx, t.on.renewDuration, e.Duration.Seconds(), w, by)
 	t.called(ctx, driver.OpRenew, e.Duration.Seconds(), e.Err)
 	if e.Err == nil && e.Used > 0 {
-		seconds(ctx, t.on.utilization, share(&e), w, labels{})
+		seconds(ctx, t.on.utilization, share(e.Used, e.TTL), w, labels{})
 	}
 	if !t.set.renewals || !t.traces() {
 		return
 	}
-	_, span := t.start(ctx, &e, "renew")
-	end(span, append(t.common(&e), keyResult.String(out.Result), keyFence.Int64(int64(e.Fence))), out, e.Start.Add(e.Duration))
+	_, span := t.startOf(ctx, &e.LeaseEvent, "renew", trace.WithTimestamp(e.Start))
+	end(span, append(t.common(&e.Event), keyResult.String(out.Result), keyFence.Int64(int64(e.Fence))), out, e.Start.Add(e.Duration))
 }
 
-func (t *telemetry) loss(ctx context.Context, e guard.Event) {
-	var lost *guard.LostError
-	if !errors.As(e.Err, &lost) {
-		return
-	}
+func (t *telemetry) loss(ctx context.Context, e guard.LossEvent) {
 	w := t.names.of(e.Name)
 	if e.Candidate {
-		w.election.end(&e)
+		w.election.end(&e.Event)
 	}
-	count(ctx, t.on.losses, w, labels{key: keyLossReason, value: string(lost.Reason)})
-	if hadDeadline(lost.Reason) {
-		seconds(ctx, t.on.lateness, lost.Late.Seconds(), w, labels{})
+	count(ctx, t.on.losses, w, labels{key: keyLossReason, value: string(e.Err.Reason)})
+	if hadDeadline(e.Err.Reason) {
+		seconds(ctx, t.on.lateness, e.Err.Late.Seconds(), w, labels{})
 	}
 }
 
@@ -55,7 +53,7 @@ const (
 	endUnknown  = "unknown" // the store did not answer: it ends with its TTL
 )
 
-func (t *telemetry) release(ctx context.Context, e guard.Event) {
+func (t *telemetry) release(ctx context.Context, e guard.ReleaseEvent) {
 	out := signals.OutcomeOf(e.Err, signals.Released)
 	if !e.Auxiliary {
 		ended := endReleased
@@ -73,12 +71,12 @@ func (t *telemetry) release(ctx context.Context, e guard.Event) {
 	if e.Auxiliary || nothingSent || !t.traces() {
 		return
 	}
-	_, span := t.start(ctx, &e, "release")
+	_, span := t.startOf(ctx, &e.LeaseEvent, "release", trace.WithTimestamp(e.Start))
 	if !span.IsRecording() {
 		span.End()
 		return
 	}
-	attrs := append(t.common(&e), keyResult.String(out.Result), keyFence.Int64(int64(e.Fence)), keyHeld.Float64(e.Held.Seconds()))
+	attrs := append(t.common(&e.Event), keyResult.String(out.Result), keyFence.Int64(int64(e.Fence)), keyHeld.Float64(e.Held.Seconds()))
 	if e.Attempts != 1 {
 		attrs = append(attrs, keyAttempts.Int(e.Attempts))
 	}
@@ -89,14 +87,14 @@ func (t *telemetry) release(ctx context.Context, e guard.Event) {
 }
 
 // call receives each call to the store, except renewals.
-func (t *telemetry) call(ctx context.Context, e guard.Event) {
+func (t *telemetry) call(ctx context.Context, e guard.CallEvent) {
 	if e.Node != "" {
 		t.nodeCall(ctx, &e)
 		return
 	}
 	t.called(ctx, e.Op, e.Duration.Seconds(), e.Err)
-	if e.Op == driver.OpAcquire && e.Candidate {
-		t.names.of(e.Name).election.follows(ctx, &e)
+	if e.Op == driver.OpAcquire && e.Candidate && e.Err == nil {
+		t.names.of(e.Name).election.follows(ctx, e.StoreAnswer, e.TTL)
 	}
 	if e.Op == driver.OpAcquire && e.Err != nil {
 		count(ctx, t.on.unknown, t.names.of(e.Name), labels{key: keyErrorType, value: signals.OutcomeOf(e.Err, "").ErrorType})
@@ -104,7 +102,7 @@ func (t *telemetry) call(ctx context.Context, e guard.Event) {
 }
 
 // nodeCall receives each call to a node of a quorum.
-func (t *telemetry) nodeCall(ctx context.Context, e *guard.Event) {
+func (t *telemetry) nodeCall(ctx context.Context, e *guard.CallEvent) {
 	out := signals.OutcomeOf(e.Err, "")
 	seconds(ctx, t.on.nodeDuration, e.Duration.Seconds(), t.plain,
 		labels{bare: true, key: keyOperation, value: string(e.Op), errorType: out.ErrorType, node: e.Node})
@@ -118,7 +116,7 @@ func (t *telemetry) called(ctx context.Context, op driver.Op, took float64, err 
 	seconds(ctx, t.on.storeDuration, took, t.plain, labels{bare: true, key: keyOperation, value: string(op), errorType: out.ErrorType})
 }
 
-func (t *telemetry) orphan(ctx context.Context, e guard.Event) {
+func (t *telemetry) orphan(ctx context.Context, e guard.OrphanEvent) {
 	if e.Pending {
 		t.orphans.Add(1)
 	} else {

@@ -43,9 +43,11 @@ func everything(t *testing.T, s *site) {
 	require.ErrorIs(t, s.one.Do(t.Context(), "once", nothing, guard.WithOnce(time.Hour)), guard.ErrDone)
 	require.NoError(t, s.one.Lead(t.Context(), "leader", func(context.Context) error { return guard.ErrStopLeading }))
 	s.one.Adapter().Report(t.Context(), guard.Outcome{Adapter: "http", Result: "ran"})
-	s.hook.Call(t.Context(), guard.Event{Op: driver.OpAcquire, Node: "a:1", Err: guardtest.Fail(driver.KindTimeout)})
-	s.hook.Call(t.Context(), guard.Event{Op: driver.OpAcquire, Node: "a:1"})
-	s.hook.AcquireEnd(t.Context(), guard.Event{Name: "report", Waits: true, MissedWakeUp: true})
+	s.hook.Call(t.Context(), guard.CallEvent{Op: driver.OpAcquire, Node: "a:1", Err: guardtest.Fail(driver.KindTimeout)})
+	s.hook.Call(t.Context(), guard.CallEvent{Op: driver.OpAcquire, Node: "a:1"})
+	s.hook.AcquireEnd(t.Context(), guard.AcquireEvent{
+		Event: guard.Event{Name: "report"}, Waits: true, Grant: guard.GrantMissedWakeUp,
+	})
 	synctest.Wait()
 	s.store.OnAcquire = nobody
 	require.ErrorIs(t, s.one.Do(t.Context(), "k", nothing), guard.ErrStore)
@@ -199,7 +201,7 @@ func TestMetrics_ofNodesKeepTheNodeBeyondTheirBudget(t *testing.T) {
 			driver.KindOOM, driver.KindReadOnly, driver.KindLoading, driver.KindRestarted, driver.KindMoved, driver.KindAuth,
 		} {
 			for node := range 5 {
-				s.hook.Call(t.Context(), guard.Event{Op: op, Node: fmt.Sprintf("node-%d:1", node), Err: guardtest.Fail(kind)})
+				s.hook.Call(t.Context(), guard.CallEvent{Op: op, Node: fmt.Sprintf("node-%d:1", node), Err: guardtest.Fail(kind)})
 				nodes++
 			}
 		}

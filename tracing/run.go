@@ -27,33 +27,33 @@ func (c *runContext) Value(key any) any {
 	return c.Context.Value(key)
 }
 
-func (t *telemetry) runStart(ctx context.Context, e guard.Event) context.Context {
+func (t *telemetry) runStart(ctx context.Context, e guard.RunEvent) context.Context {
 	if counts(&e) {
 		w := t.names.of(e.Name)
 		w.runs.Add(1)
 		if e.Candidate {
-			w.election.begin(&e)
+			w.election.begin(&e.Event)
 			count(ctx, t.on.terms, w, labels{})
 		}
 	}
 	if !t.traces() {
 		return ctx
 	}
-	ctx, span := t.start(ctx, &e, "run")
+	ctx, span := t.startOf(ctx, &e.LeaseEvent, "run")
 	return &runContext{Context: ctx, span: span}
 }
 
 // counts reports whether metrics count a run. A run that joins a lease is a part of another run.
-func counts(e *guard.Event) bool { return !e.Joined && !e.Auxiliary }
+func counts(e *guard.RunEvent) bool { return !e.Joined && !e.Auxiliary }
 
-func (t *telemetry) runEnd(ctx context.Context, e guard.Event) {
+func (t *telemetry) runEnd(ctx context.Context, e guard.RunEndEvent) {
 	out := signals.OutcomeOfRun(&e)
 	ended := e.Start.Add(e.Duration)
-	if counts(&e) {
+	if counts(&e.RunEvent) {
 		w := t.names.of(e.Name)
 		w.runs.Add(-1)
 		if e.Candidate {
-			w.election.end(&e)
+			w.election.end(&e.Event)
 		}
 		seconds(ctx, t.on.runDuration, e.Duration.Seconds(), w, labels{key: keyResult, value: out.Result, errorType: out.ErrorType})
 		if out.Result == signals.OK && enabled(ctx, t.on.lastSuccess) {
@@ -65,14 +65,14 @@ func (t *telemetry) runEnd(ctx context.Context, e guard.Event) {
 	}
 }
 
-func (t *telemetry) endRun(span trace.Span, e *guard.Event, out signals.Outcome, at time.Time) {
+func (t *telemetry) endRun(span trace.Span, e *guard.RunEndEvent, out signals.Outcome, at time.Time) {
 	if !span.IsRecording() {
 		span.End()
 		return
 	}
-	attrs := append(t.common(e), keyResult.String(out.Result), keyFence.Int64(int64(e.Fence)))
+	attrs := append(t.common(&e.Event), keyResult.String(out.Result), keyFence.Int64(int64(e.Fence)))
 	if e.Renewals > 0 {
-		attrs = append(attrs, keyRenewals.Int(e.Renewals), keyUtilization.Float64(share(e)))
+		attrs = append(attrs, keyRenewals.Int(e.Renewals), keyUtilization.Float64(share(e.MaxUsed, e.TTL)))
 	}
 	if e.Joined {
 		attrs = append(attrs, keyJoined.Bool(true))
@@ -88,4 +88,4 @@ func (t *telemetry) endRun(span trace.Span, e *guard.Event, out signals.Outcome,
 }
 
 // share returns the share of the TTL that had passed at a renewal, from 0 to 1.
-func share(e *guard.Event) float64 { return e.Used.Seconds() / e.TTL.Seconds() }
+func share(used, ttl time.Duration) float64 { return used.Seconds() / ttl.Seconds() }

@@ -30,18 +30,20 @@ func (t *telemetry) spanName(e *guard.Event, what string) string {
 	return w.skip
 }
 
-// start begins a span of an event in the life of a lease. If the caller has no span, the parent is
-// the span of the lease's acquire. That is then the root of the trace, so all are sampled
-// together.
-func (t *telemetry) start(ctx context.Context, e *guard.Event, what string) (context.Context, trace.Span) {
+// start begins a span.
+func (t *telemetry) start(ctx context.Context, e *guard.Event, what string, opts ...trace.SpanStartOption) (context.Context, trace.Span) {
+	return t.tracer.Start(ctx, t.spanName(e, what), opts...)
+}
+
+// startOf begins a span of an event of a lease. If the caller has no span, the parent is the span
+// of the lease's acquire. That is then the root of the trace, so all are sampled together.
+func (t *telemetry) startOf(
+	ctx context.Context, e *guard.LeaseEvent, what string, opts ...trace.SpanStartOption,
+) (context.Context, trace.Span) {
 	if e.Origin != nil && !trace.SpanContextFromContext(ctx).IsValid() {
 		ctx = trace.ContextWithSpan(ctx, trace.SpanFromContext(e.Origin))
 	}
-	name := t.spanName(e, what)
-	if e.Duration == 0 && !e.HandedOff { // it begins now
-		return t.tracer.Start(ctx, name)
-	}
-	return t.tracer.Start(ctx, name, trace.WithTimestamp(e.Start))
+	return t.start(ctx, &e.Event, what, opts...)
 }
 
 // common returns the attributes that each span has, with room for more.

@@ -78,7 +78,7 @@ func ExampleWithHook() {
 		}
 	}
 	failed := make(chan string, 100)
-	hook := guard.Hook{Call: func(_ context.Context, e guard.Event) {
+	hook := guard.Hook{Call: func(_ context.Context, e guard.CallEvent) {
 		if e.Err != nil {
 			failed <- e.Node
 		}

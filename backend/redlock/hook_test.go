@@ -19,7 +19,7 @@ func TestWithHook_reportsEachCallToANode(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
 	reported := map[string][]error{}
-	hook := guard.Hook{Call: func(_ context.Context, e guard.Event) {
+	hook := guard.Hook{Call: func(_ context.Context, e guard.CallEvent) {
 		mu.Lock()
 		defer mu.Unlock()
 		reported[e.Node+" "+string(e.Op)] = append(reported[e.Node+" "+string(e.Op)], e.Err)

@@ -98,7 +98,7 @@ func (n *node) report(ctx context.Context, op driver.Op, sent time.Time, err err
 	for _, call := range n.quorum.calls {
 		func() {
 			defer func() { _ = recover() }() // a hook only reports
-			call(ctx, guard.Event{Op: op, Node: n.addr, Start: sent, Duration: time.Since(sent), Err: err})
+			call(ctx, guard.CallEvent{Event: guard.Event{Start: sent}, Op: op, Node: n.addr, Duration: time.Since(sent), Err: err})
 		}()
 	}
 }

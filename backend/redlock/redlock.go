@@ -48,7 +48,7 @@ type Locker struct {
 	waiters    sync.Pool
 	probes     *probes
 	identities identities
-	calls      []func(context.Context, guard.Event) // of hooks
+	calls      []func(context.Context, guard.CallEvent) // of hooks
 	err        error
 
 	repeating atomic.Int32 // releases that are repeated in the background
@@ -96,8 +96,8 @@ func New(nodes []driver.Locker, opts ...Option) *Locker {
 // An Option is a setting of New. guard.New refuses one that cannot work.
 type Option func(*Locker)
 
-// WithHook reports each call to a node to the hook (guard.Hook.Call, with Event.Node). A minority
-// that fails does not show otherwise, because the quorum gets by without it. If a node has
+// WithHook reports each call to a node to the hook (guard.Hook.Call, with guard.CallEvent.Node). A
+// minority that fails does not show otherwise, because the quorum gets by without it. If a node has
 // forgotten a lease that it is to renew, the error is guard.ErrLost. The hook's other functions
 // are not called: give it to guard.New as well. It is called concurrently, and must not block. It
 // may be used several times. Defaults to none.

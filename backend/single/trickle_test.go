@@ -81,7 +81,7 @@ func TestLong_leasesAreRenewedOverALinkThatTrickles(t *testing.T) {
 	const ttl = 6 * time.Second
 	renewed := make(chan error, 100)
 	g := newGuard(t, client(t, link.addr), guard.WithTTL(ttl), guard.WithHook(guard.Hook{
-		Renew: func(_ context.Context, e guard.Event) { renewed <- e.Err },
+		Renew: func(_ context.Context, e guard.RenewEvent) { renewed <- e.Err },
 	}))
 	var leases []*guard.Lease
 	for _, key := range []string{"a", "b", "c"} {

@@ -40,19 +40,19 @@ func endOf(sent time.Time, ttl time.Duration) time.Time {
 // hook returns the hook that follows the leases.
 func (t *tracker) hook() guard.Hook {
 	return guard.Hook{
-		Call: func(_ context.Context, e guard.Event) {
+		Call: func(_ context.Context, e guard.CallEvent) {
 			if e.Op == driver.OpAcquire {
 				t.note(func() { t.asked[e.Key], t.ids[e.Key] = e.Start, e.Owner })
 			}
 		},
-		AcquireEnd: func(_ context.Context, e guard.Event) {
+		AcquireEnd: func(_ context.Context, e guard.AcquireEvent) {
 			if e.Err == nil {
 				t.note(func() {
 					t.until[e.Key], t.fences[e.Key] = endOf(t.asked[e.Key], e.TTL), e.Fence
 				})
 			}
 		},
-		Renew: func(_ context.Context, e guard.Event) {
+		Renew: func(_ context.Context, e guard.RenewEvent) {
 			if e.Err == nil {
 				t.note(func() { t.until[e.Key], t.fences[e.Key] = endOf(e.Start, e.TTL), e.Fence })
 			}

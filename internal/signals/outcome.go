@@ -68,7 +68,7 @@ func outcomeOfError(err error) Outcome {
 
 // OutcomeOfRun returns the outcome of a run. Whatever its function returned is an error, even the
 // end of a context, or ErrBusy of work inside it.
-func OutcomeOfRun(e *guard.Event) Outcome {
+func OutcomeOfRun(e *guard.RunEndEvent) Outcome {
 	switch {
 	case e.Aborted:
 		return Outcome{Panic, "panic"}

@@ -79,15 +79,18 @@ func (s *aqStops) hold(ctx context.Context, e guard.Event, what, suffix string) 
 
 func (s *aqStops) hook() guard.Hook {
 	return guard.Hook{
-		Call: func(ctx context.Context, e guard.Event) {
+		Call: func(ctx context.Context, e guard.CallEvent) {
 			if e.Op == driver.OpInspect {
-				s.hold(ctx, e, "look", "")
+				s.hold(ctx, e.Event, "look", "")
 			}
 		},
 		AcquireStart: func(ctx context.Context, e guard.Event) context.Context { s.hold(ctx, e, "acquire", ""); return ctx },
-		AcquireEnd:   func(ctx context.Context, e guard.Event) { s.hold(ctx, e, "acquire", " got") },
-		RunStart:     func(ctx context.Context, e guard.Event) context.Context { s.hold(ctx, e, "run", ""); return ctx },
-		Release:      func(ctx context.Context, e guard.Event) { s.hold(ctx, e, "release", "") },
+		AcquireEnd:   func(ctx context.Context, e guard.AcquireEvent) { s.hold(ctx, e.Event, "acquire", " got") },
+		RunStart: func(ctx context.Context, e guard.RunEvent) context.Context {
+			s.hold(ctx, e.Event, "run", "")
+			return ctx
+		},
+		Release: func(ctx context.Context, e guard.ReleaseEvent) { s.hold(ctx, e.Event, "release", "") },
 	}
 }
 

@@ -28,7 +28,7 @@ func TestWithLease_withFairRunsTasksInTheOrderInWhichTheyCame(t *testing.T) {
 		return nil
 	})
 	var waits atomic.Int64
-	waiting := guard.WithHook(guard.Hook{Wait: func(context.Context, guard.Event) { waits.Add(1) }})
+	waiting := guard.WithHook(guard.Hook{Wait: func(context.Context, guard.WaitEvent) { waits.Add(1) }})
 	for range 2 {
 		s.guard = lifeGuard(t, s.store) // one for each server
 		s.serve(t, s.middleware(t, guardasynq.WithWait(time.Minute), guardasynq.WithBusy(guardasynq.Fail),

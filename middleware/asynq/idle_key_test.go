@@ -79,13 +79,13 @@ func (s *groupSite) hold() {
 
 func TestGroup_aTaskThatLooksAtTheKeyEndsNoOther(t *testing.T) {
 	t.Parallel()
-	busy := func(e guard.Event) bool { return errors.Is(e.Err, guard.ErrBusy) }
-	changing := func(e guard.Event) bool { return strings.HasSuffix(e.Key, ":follow-up") }
+	busy := func(e guard.AcquireEvent) bool { return errors.Is(e.Err, guard.ErrBusy) }
+	changing := func(e guard.AcquireEvent) bool { return strings.HasSuffix(e.Key, ":follow-up") }
 	for name, c := range map[string]struct {
 		policy   guardasynq.Busy
 		attempts int
 		// whether the holder's run ends at an acquire; nil ends it when the task is postponed
-		ends func(e guard.Event) bool
+		ends func(e guard.AcquireEvent) bool
 	}{
 		"postponed":           {guardasynq.RetryLater, 3, nil},
 		"postponed, a copy":   {guardasynq.RetryLater, 0, busy},
@@ -96,17 +96,17 @@ func TestGroup_aTaskThatLooksAtTheKeyEndsNoOther(t *testing.T) {
 			t.Parallel()
 			s, w := &groupSite{aqSite: newAqSite(t), t: t}, newAqWork(t)
 			g := s.newGuard(t, guard.WithHook(guard.Hook{
-				AcquireEnd: func(_ context.Context, e guard.Event) {
+				AcquireEnd: func(_ context.Context, e guard.AcquireEvent) {
 					if c.ends != nil && c.ends(e) {
 						s.end()
 					}
 					if e.Auxiliary {
-						s.looks(e)
+						s.looks(e.Event)
 					}
 				},
-				Call: func(_ context.Context, e guard.Event) {
+				Call: func(_ context.Context, e guard.CallEvent) {
 					if e.Op == driver.OpInspect {
-						s.looks(e)
+						s.looks(e.Event)
 					}
 				},
 			}))
@@ -164,7 +164,7 @@ func repeatAsksBeside(t *testing.T, locker guard.Locker, busy guardasynq.Busy, o
 		return m
 	}
 	elsewhere := middleware()
-	here := middleware(guard.WithHook(guard.Hook{AcquireEnd: func(_ context.Context, e guard.Event) {
+	here := middleware(guard.WithHook(guard.Hook{AcquireEnd: func(_ context.Context, e guard.AcquireEvent) {
 		if errors.Is(e.Err, guard.ErrBusy) {
 			asks()
 		}

@@ -110,7 +110,7 @@ func TestOptions_theLongest(t *testing.T) {
 func TestCoalesce_anUnguardedTaskLooksForNoFollowUp(t *testing.T) {
 	t.Parallel()
 	calls := 0
-	g := optionsGuard(t, guard.WithNamespace("test"), guard.WithHook(guard.Hook{Call: func(context.Context, guard.Event) { calls++ }}))
+	g := optionsGuard(t, guard.WithNamespace("test"), guard.WithHook(guard.Hook{Call: func(context.Context, guard.CallEvent) { calls++ }}))
 	m, err := guardasynq.New(g, guardasynq.Optional(guardasynq.ByJSON("id")), aqNoClient(t), guardasynq.WithBusy(guardasynq.Coalesce))
 	require.NoError(t, err)
 	none := asynq.HandlerFunc(func(context.Context, *asynq.Task) error { return nil })
@@ -173,7 +173,7 @@ func TestOptions_nameOfTheWork(t *testing.T) {
 			t.Parallel()
 			var got string
 			var log aqLog
-			g := optionsGuard(t, append(c.guard, guard.WithHook(guard.Hook{RunEnd: func(_ context.Context, e guard.Event) { got = e.Name }}))...)
+			g := optionsGuard(t, append(c.guard, guard.WithHook(guard.Hook{RunEnd: func(_ context.Context, e guard.RunEndEvent) { got = e.Name }}))...)
 			m, err := guardasynq.New(g, guardasynq.ByType(), append(c.opts, aqNoClient(t), guardasynq.WithBusy(guardasynq.Skip), guardasynq.WithObserver(log.observer()))...)
 			require.NoError(t, err)
 			none := asynq.HandlerFunc(func(context.Context, *asynq.Task) error { return nil })

@@ -50,12 +50,12 @@ func TestOTel_aTaskCarriesItsEnqueuersTraceOn(t *testing.T) {
 			s, w := newAqSite(t), newAqWork(t)
 			g := s.newGuard(t, guard.WithHook(guard.Hook{
 				AcquireStart: func(ctx context.Context, _ guard.Event) context.Context { see("acquire", ctx); return ctx },
-				RunStart: func(ctx context.Context, _ guard.Event) context.Context {
+				RunStart: func(ctx context.Context, _ guard.RunEvent) context.Context {
 					see("run", ctx)
 					ctx, _ = tracer.Start(ctx, "run")
 					return ctx
 				},
-				RunEnd: func(ctx context.Context, _ guard.Event) { trace.SpanFromContext(ctx).End() },
+				RunEnd: func(ctx context.Context, _ guard.RunEndEvent) { trace.SpanFromContext(ctx).End() },
 			}))
 			m := s.middlewareOf(t, g, guardasynq.ByJSON("key"), guardasynq.WithBusy(c.busy), guardasynq.WithObserver(guardasynq.Observer{End: func(ctx context.Context, _ guardasynq.Outcome) { see("observer", ctx) }}))
 			guarded := m(w)

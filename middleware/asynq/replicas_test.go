@@ -139,7 +139,7 @@ func TestWait_endsWhenItsWorkerIsNeeded(t *testing.T) {
 			s := newLifeSite(t)
 			waiting := make(chan struct{}, 10)
 			m := s.middleware(t, guardasynq.WithWait(10*time.Minute), guardasynq.WithDelay(10*time.Minute), guardasynq.WithLease(guard.WithHook(guard.Hook{
-				Wait: func(context.Context, guard.Event) { waiting <- struct{}{} },
+				Wait: func(context.Context, guard.WaitEvent) { waiting <- struct{}{} },
 			})))
 			var book lifeBook
 			gate := make(chan struct{})

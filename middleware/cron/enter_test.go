@@ -28,7 +28,7 @@ func waiting(t *testing.T, locker guard.Locker, opts ...guardcron.Option) (g *gu
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, elsewhere.Release(context.Background())) })
 	c := cron.New(cron.WithSeconds())
-	hook := guard.Hook{AcquireEnd: func(_ context.Context, e guard.Event) {
+	hook := guard.Hook{AcquireEnd: func(_ context.Context, e guard.AcquireEvent) {
 		if e.Key != "cron:report" && e.Err == nil {
 			once.Do(func() { waits <- e.Key })
 		}

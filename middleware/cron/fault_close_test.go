@@ -27,7 +27,7 @@ func procHere(t *testing.T, server *redistest.Server, f func(ctx context.Context
 	t.Helper()
 	s := &procSite{cron: cron.New(cron.WithSeconds(), cron.WithLogger(cron.DiscardLogger)), waits: make(chan string, 1000)}
 	var err error
-	s.guard, err = guard.New(single.New(server.Client(t)), guard.WithNamespace("test"), guard.WithHook(guard.Hook{Wait: func(_ context.Context, e guard.Event) { s.waits <- e.Key }}))
+	s.guard, err = guard.New(single.New(server.Client(t)), guard.WithNamespace("test"), guard.WithHook(guard.Hook{Wait: func(_ context.Context, e guard.WaitEvent) { s.waits <- e.Key }}))
 	require.NoError(t, err)
 	s.jobs, err = guardcron.New(s.guard, s.cron, opts...)
 	require.NoError(t, err)

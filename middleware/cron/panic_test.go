@@ -167,7 +167,7 @@ func TestWithLease_hooks(t *testing.T) {
 	onSite(t, noon, func(s *site) {
 		var mu sync.Mutex // leases are taken at the same time
 		keys := map[string]string{}
-		hook := guard.Hook{AcquireEnd: func(_ context.Context, e guard.Event) {
+		hook := guard.Hook{AcquireEnd: func(_ context.Context, e guard.AcquireEvent) {
 			mu.Lock()
 			defer mu.Unlock()
 			keys[e.Key] = e.Name
@@ -187,7 +187,7 @@ func TestWithLease_labelAndName(t *testing.T) {
 	onSite(t, noon, func(s *site) {
 		var mu sync.Mutex
 		labels, names := map[string]string{}, map[string]bool{}
-		hook := guard.Hook{AcquireEnd: func(_ context.Context, e guard.Event) {
+		hook := guard.Hook{AcquireEnd: func(_ context.Context, e guard.AcquireEvent) {
 			mu.Lock()
 			defer mu.Unlock()
 			names[e.Name] = true

@@ -170,7 +170,7 @@ func (w *procWorker) end(key string, fence uint64) {
 }
 
 // released is called when a lease was released, or could not be.
-func (w *procWorker) released(_ context.Context, e guard.Event) {
+func (w *procWorker) released(_ context.Context, e guard.ReleaseEvent) {
 	if e.Err != nil {
 		job, at, _ := strings.Cut(strings.TrimPrefix(e.Key, "cron:"), "@")
 		kept := procEvent{Kind: "kept", Job: job, Who: w.order.Who, Fence: e.Fence, Reason: e.Err.Error()}

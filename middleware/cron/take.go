@@ -34,7 +34,7 @@ func (h *held) complete() {
 // ended before, and a *guard.BusyError if another process has it.
 func (b *job) take(tick time.Time, wait time.Duration) (*held, error) {
 	h := &held{tick: tick}
-	waits := guard.Hook{Wait: func(context.Context, guard.Event) { h.again = true }}
+	waits := guard.Hook{Wait: func(context.Context, guard.WaitEvent) { h.again = true }}
 	var err error
 	h.lease, h.end, err = b.acquire(b.jobs.ctx, b.tickKey(tick), wait,
 		guard.WithOnce(b.window), guard.WithLimit(0), guard.WithLabel(b.leaseLabel(tick, start{})), guard.WithHook(waits), b.jobs.guard.Adapter().Auxiliary())

@@ -388,7 +388,7 @@ func TestTrigger_thatRunsElsewhereDoesNotHoldUpClose(t *testing.T) {
 	require.NoError(t, f.admin.Trigger(t.Context(), "job"))
 	receive(t, runs, "the run")
 	waits := make(chan struct{}, 1)
-	b := f.start(guardcron.WithLease(guard.WithHook(guard.Hook{Wait: func(context.Context, guard.Event) { waits <- struct{}{} }})))
+	b := f.start(guardcron.WithLease(guard.WithHook(guard.Hook{Wait: func(context.Context, guard.WaitEvent) { waits <- struct{}{} }})))
 	receive(t, waits, "a wait")
 	begun := time.Now()
 	b.end()

@@ -76,18 +76,19 @@ func (e *Elector) lead(ctx context.Context) error {
 
 // hook returns a hook that notes why this process does not lead.
 func (e *Elector) hook() guard.Hook {
-	busy := func(_ context.Context, c guard.Event) {
-		e.note(&guard.BusyError{Key: c.Key, Left: c.Left, Label: c.Label})
+	busy := func(key string, by guard.StoreAnswer) {
+		e.note(&guard.BusyError{Key: key, Left: by.Left, Label: by.Label})
 	}
 	return guard.Hook{
-		Wait: busy, // also if the holder is another Elector of this process
-		Call: func(ctx context.Context, c guard.Event) {
+		// This is also called if the holder is another Elector of this process.
+		Wait: func(_ context.Context, w guard.WaitEvent) { busy(w.Key, w.StoreAnswer) },
+		Call: func(_ context.Context, c guard.CallEvent) {
 			switch {
 			case c.Op != driver.OpAcquire:
 			case c.Err != nil:
 				e.note(c.Err)
 			case c.State == driver.Busy:
-				busy(ctx, c)
+				busy(c.Key, c.StoreAnswer)
 			}
 		},
 	}

@@ -69,7 +69,7 @@ func TestObserver_receivesADocumentedResultWhateverAborts(t *testing.T) {
 				},
 				"store":    {store: true, result: idempotency.Unavailable},
 				"hook":     {hook: guard.Hook{AcquireStart: func(ctx context.Context, _ guard.Event) context.Context { abort(); return ctx }}},
-				"end hook": {hook: guard.Hook{RunEnd: func(context.Context, guard.Event) { abort() }}, result: idempotency.Ran},
+				"end hook": {hook: guard.Hook{RunEnd: func(context.Context, guard.RunEndEvent) { abort() }}, result: idempotency.Ran},
 				"handler":  {h: func(context.Context, any) (any, error) { abort(); return nil, nil }, result: idempotency.Ran},
 				"policy":   {opt: guardgrpc.WithPolicy(func(*status.Status) bool { abort(); return true }), result: idempotency.Ran},
 				"Origin":   {opt: guardgrpc.WithObserver(guardgrpc.Observer{Origin: func(context.Context) string { abort(); return "" }}), result: idempotency.Ran},

@@ -194,7 +194,7 @@ func ExampleWithMaxScopeWaiters() {
 	reached, end := make(chan struct{}), make(chan struct{})
 	tenant := func(context.Context, *grpc.UnaryServerInfo, any) (string, error) { return "acme", nil }
 	once, err := guardgrpc.New(g, guardgrpc.IdempotencyKey, guardgrpc.WithScope(tenant), idempotency.WithWait(time.Minute), idempotency.WithMaxScopeWaiters(1),
-		idempotency.WithLease(guard.WithHook(guard.Hook{Wait: func(context.Context, guard.Event) { reached <- struct{}{} }})))
+		idempotency.WithLease(guard.WithHook(guard.Hook{Wait: func(context.Context, guard.WaitEvent) { reached <- struct{}{} }})))
 	if err != nil {
 		panic(err)
 	}

@@ -372,7 +372,7 @@ func TestLife_aWaiterLeaves(t *testing.T) {
 	t.Parallel()
 	begun, gate, waits := make(chan struct{}, 1), make(chan struct{}), make(chan struct{}, 1)
 	h, runs := counted(func(context.Context) { begun <- struct{}{}; pass(t, gate) })
-	hook := guard.Hook{Wait: func(context.Context, guard.Event) { waits <- struct{}{} }}
+	hook := guard.Hook{Wait: func(context.Context, guard.WaitEvent) { waits <- struct{}{} }}
 	s := setup{guard: newGuard(t, nil, guard.WithHook(hook)), opts: []guardgrpc.Option{idempotency.WithWait(soon)}}.serve(t, h)
 	first := s.start(t.Context(), "k")
 	receive(t, begun, "a run")

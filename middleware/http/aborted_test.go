@@ -70,7 +70,7 @@ func TestObserver_receivesADocumentedResultWhateverAborts(t *testing.T) {
 				"print":    {opt: guardhttp.WithFingerprint(func(*http.Request, []byte) ([]byte, error) { abort(); return nil, nil }), result: idempotency.Refused},
 				"store":    {store: true, result: idempotency.Unavailable},
 				"hook":     {hook: guard.Hook{AcquireStart: func(ctx context.Context, _ guard.Event) context.Context { abort(); return ctx }}},
-				"end hook": {hook: guard.Hook{RunEnd: func(context.Context, guard.Event) { abort() }}, result: idempotency.Ran},
+				"end hook": {hook: guard.Hook{RunEnd: func(context.Context, guard.RunEndEvent) { abort() }}, result: idempotency.Ran},
 				"handler":  {h: func(http.ResponseWriter, *http.Request) { abort() }, result: idempotency.Ran},
 				"policy":   {opt: guardhttp.WithPolicy(func(int, http.Header) bool { abort(); return true }), result: idempotency.Ran},
 				"Origin":   {opt: guardhttp.WithObserver(guardhttp.Observer{Origin: func(context.Context) string { abort(); return "" }}), result: idempotency.Ran},

@@ -221,7 +221,7 @@ func ExampleWithMaxScopeWaiters() {
 		<-end
 		hello(w, r)
 	}, guardhttp.IdempotencyKey, idempotency.WithWait(time.Minute), idempotency.WithMaxScopeWaiters(1),
-		idempotency.WithLease(guard.WithHook(guard.Hook{Wait: func(context.Context, guard.Event) { waiting <- struct{}{} }})))
+		idempotency.WithLease(guard.WithHook(guard.Hook{Wait: func(context.Context, guard.WaitEvent) { waiting <- struct{}{} }})))
 
 	var requests sync.WaitGroup
 	for range 2 { // one runs, and one waits

@@ -342,7 +342,7 @@ func TestLife_nothingRunsForAClientThatHasLeft(t *testing.T) {
 		defer leave()
 		grants := 0
 		// the lease is granted, and the run has not begun
-		hook := guard.Hook{AcquireEnd: func(ctx context.Context, _ guard.Event) {
+		hook := guard.Hook{AcquireEnd: func(ctx context.Context, _ guard.AcquireEvent) {
 			if grants++; grants == 1 {
 				leave()
 				select {

@@ -278,7 +278,7 @@ func TestObserver_receivesTheKindOfWork(t *testing.T) {
 			t.Parallel()
 			var mu sync.Mutex
 			names := map[string]bool{}
-			hook := guard.WithHook(guard.Hook{RunEnd: func(_ context.Context, e guard.Event) {
+			hook := guard.WithHook(guard.Hook{RunEnd: func(_ context.Context, e guard.RunEndEvent) {
 				mu.Lock()
 				defer mu.Unlock()
 				names[e.Name] = true
@@ -425,11 +425,16 @@ func TestObserver_noRawKeyAnywhere(t *testing.T) {
 					fmt.Fprintf(&seen, "%+v %#v\n", err, err)
 				}
 			}
-			event := func(_ context.Context, e guard.Event) { note(e, e.Err) }
-			start := func(ctx context.Context, e guard.Event) context.Context { note(e, e.Err); return ctx }
 			hook := guard.Hook{
-				AcquireStart: start, Wait: event, AcquireEnd: event, Skip: event, RunStart: start, RunEnd: event,
-				Renew: event, Loss: event, Release: event,
+				AcquireStart: func(ctx context.Context, e guard.Event) context.Context { note(e, nil); return ctx },
+				Wait:         func(_ context.Context, e guard.WaitEvent) { note(e, nil) },
+				AcquireEnd:   func(_ context.Context, e guard.AcquireEvent) { note(e, e.Err) },
+				Skip:         func(_ context.Context, e guard.SkipEvent) { note(e, e.Err) },
+				RunStart:     func(ctx context.Context, e guard.RunEvent) context.Context { note(e, nil); return ctx },
+				RunEnd:       func(_ context.Context, e guard.RunEndEvent) { note(e, e.Err) },
+				Renew:        func(_ context.Context, e guard.RenewEvent) { note(e, e.Err) },
+				Loss:         func(_ context.Context, e guard.LossEvent) { note(e, e.Err) },
+				Release:      func(_ context.Context, e guard.ReleaseEvent) { note(e, e.Err) },
 			}
 			observer := guardhttp.Observer{
 				Origin: func(context.Context) string { return "an origin" },

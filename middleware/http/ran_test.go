@@ -61,7 +61,7 @@ func TestOutcome_errorsSayWhetherTheHandlerRan(t *testing.T) {
 			}
 		}, result: idempotency.Canceled},
 		"left when it was granted": {opts: []guardhttp.Option{idempotency.WithLease(guard.WithHook(guard.Hook{
-			RunStart: func(ctx context.Context, _ guard.Event) context.Context {
+			RunStart: func(ctx context.Context, _ guard.RunEvent) context.Context {
 				ctx.Value(cancelKey{}).(context.CancelFunc)()
 				return ctx
 			},

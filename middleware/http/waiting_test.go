@@ -18,7 +18,7 @@ import (
 
 // countWaits has waits count the requests that begin to wait.
 func countWaits(waits *atomic.Int64) guardhttp.Option {
-	return idempotency.WithLease(guard.WithHook(guard.Hook{Wait: func(context.Context, guard.Event) { waits.Add(1) }}))
+	return idempotency.WithLease(guard.WithHook(guard.Hook{Wait: func(context.Context, guard.WaitEvent) { waits.Add(1) }}))
 }
 
 // awaitWaits returns when n requests have begun to wait.

@@ -68,7 +68,7 @@ func contains(refused []string, name string) bool {
 func (a Adapter) cell(t *testing.T, name string, row row, refused, ofGuard bool) {
 	s := &store{Locker: memory.New()}
 	opts := []guard.Option{guard.WithNamespace("test"), guard.WithHook(guard.Hook{
-		AcquireEnd: func(_ context.Context, e guard.Event) { s.note(func() { s.names = append(s.names, e.Name) }) },
+		AcquireEnd: func(_ context.Context, e guard.AcquireEvent) { s.note(func() { s.names = append(s.names, e.Name) }) },
 	})}
 	option, shows := []guard.Option{row.option(s)}, row.shows
 	if shows == nil {

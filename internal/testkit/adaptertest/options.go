@@ -48,7 +48,7 @@ var rows = map[string]row{
 	}, owned},
 	"WithLabel": {func(*store) guard.Option { return guard.WithLabel("pod-7") }, claimed(func(c driver.Claim) bool { return strings.Contains(c.Label, "pod-7") })},
 	"WithHook": {func(s *store) guard.Option {
-		return guard.WithHook(guard.Hook{AcquireEnd: func(context.Context, guard.Event) { s.note(func() { s.hooked = true }) }})
+		return guard.WithHook(guard.Hook{AcquireEnd: func(context.Context, guard.AcquireEvent) { s.note(func() { s.hooked = true }) }})
 	}, func(s *store) bool { return s.hooked }},
 	"WithShared": {func(*store) guard.Option { return guard.WithShared() }, among(driver.Unlimited)},
 	"WithLimit":  {func(*store) guard.Option { return guard.WithLimit(3) }, among(3)},

@@ -27,7 +27,7 @@ var awaitCommands = map[string]command{
 	"await": func(c *child, args []string) (string, error) {
 		ctx, leave := context.WithCancel(context.Background())
 		w := &waiting{key: args[1], waits: make(chan struct{}, 1), leave: leave, done: make(chan struct{})}
-		opts := append(awaitOptions(args[2:]), guard.WithHook(guard.Hook{Wait: func(context.Context, guard.Event) { w.waits <- struct{}{} }}))
+		opts := append(awaitOptions(args[2:]), guard.WithHook(guard.Hook{Wait: func(context.Context, guard.WaitEvent) { w.waits <- struct{}{} }}))
 		c.waiting[args[0]] = w
 		go func() {
 			defer close(w.done)

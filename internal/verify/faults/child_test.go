@@ -114,7 +114,7 @@ func (c *child) open() (err error) {
 }
 
 // acquireEnd is a hook.
-func (c *child) acquireEnd(_ context.Context, e guard.Event) {
+func (c *child) acquireEnd(_ context.Context, e guard.AcquireEvent) {
 	var store *guard.StoreError
 	if errors.As(e.Err, &store) {
 		c.mu.Lock()

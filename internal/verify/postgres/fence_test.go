@@ -401,7 +401,7 @@ func (n *nested) play(use func(lease *guard.Lease)) {
 	require.NoError(n.t, g.Do(n.t.Context(), n.keys[1], func(outer context.Context) error {
 		ctx, cancel := context.WithCancel(outer)
 		defer cancel()
-		hook := guard.Hook{AcquireEnd: func(context.Context, guard.Event) { n.end(cancel) }}
+		hook := guard.Hook{AcquireEnd: func(context.Context, guard.AcquireEvent) { n.end(cancel) }}
 		require.Error(n.t, g.DoAll(ctx, n.keys, func(context.Context) error { return n.err }, guard.WithHook(hook)))
 		lease, _ := guard.FromContext(outer)
 		require.True(n.t, lease.Valid())

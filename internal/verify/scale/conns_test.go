@@ -171,7 +171,7 @@ func (f *crowd) wait(keys, callers int, opts ...guard.Option) {
 			for range callers {
 				busy.Add(1)
 				told := sync.OnceFunc(busy.Done)
-				hook := guard.WithHook(guard.Hook{Wait: func(context.Context, guard.Event) { told() }})
+				hook := guard.WithHook(guard.Hook{Wait: func(context.Context, guard.WaitEvent) { told() }})
 				f.all.Go(func() {
 					_, _ = g.Acquire(f.ctx, key, append(opts, guard.WithWait(guard.Forever), hook)...)
 				})

@@ -46,7 +46,7 @@ func withAttempt(ctx context.Context) (context.Context, *attempt) {
 }
 
 // noteHandOff is a hook.
-func noteHandOff(ctx context.Context, e guard.Event) {
+func noteHandOff(ctx context.Context, e guard.ReleaseEvent) {
 	if a, ok := ctx.Value(attemptKey{}).(*attempt); ok {
 		a.handedOff.CompareAndSwap(false, e.HandedOff)
 	}

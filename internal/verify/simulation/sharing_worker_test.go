@@ -109,7 +109,7 @@ func (k *worker) around() {
 		defer cancel()
 		var ends atomic.Int64
 		after := k.rng.Int64N(6) // more than there are keys
-		hook := guard.Hook{AcquireEnd: func(context.Context, guard.Event) {
+		hook := guard.Hook{AcquireEnd: func(context.Context, guard.AcquireEvent) {
 			if ends.Add(1) == after {
 				cancel()
 			}

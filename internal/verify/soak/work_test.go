@@ -70,7 +70,7 @@ func (w *worker) write(belief *history.Believer) error {
 }
 
 // released notes that a run has left its key done.
-func (w *worker) released(_ context.Context, e guard.Event) {
+func (w *worker) released(_ context.Context, e guard.ReleaseEvent) {
 	w.mu.Lock()
 	run, ok := w.finished[e.Key]
 	quiet := w.quiet

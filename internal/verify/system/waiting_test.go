@@ -46,7 +46,7 @@ type waiter struct {
 // wait has a call wait for the key.
 func wait(ctx context.Context, g *guard.Guard) *waiter {
 	w := &waiter{waits: make(chan struct{}, 1), done: make(chan error, 1)}
-	hook := guard.WithHook(guard.Hook{Wait: func(context.Context, guard.Event) { w.waits <- struct{}{} }})
+	hook := guard.WithHook(guard.Hook{Wait: func(context.Context, guard.WaitEvent) { w.waits <- struct{}{} }})
 	go func() {
 		w.done <- g.Do(ctx, "k", func(context.Context) error {
 			w.at = time.Now()

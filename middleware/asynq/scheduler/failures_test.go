@@ -41,7 +41,7 @@ func TestScheduler_shutdownLeavesTicksOfOthersAtOnce(t *testing.T) {
 	began, finish := make(chan struct{}, 100), make(chan struct{})
 	holder := site.scheduler(asynq.SchedulerOpts{PreEnqueueFunc: func(*asynq.Task, []asynq.Option) { began <- struct{}{}; <-finish }})
 	waits := make(chan struct{}, 100)
-	hook := guard.Hook{Wait: func(context.Context, guard.Event) { waits <- struct{}{} }}
+	hook := guard.Hook{Wait: func(context.Context, guard.WaitEvent) { waits <- struct{}{} }}
 	waiter := site.scheduler(asynq.SchedulerOpts{}, guardscheduler.WithLease(guard.WithHook(hook)))
 	_, err := holder.Register("@every 1s", asynq.NewTask("report", nil))
 	require.NoError(t, err)

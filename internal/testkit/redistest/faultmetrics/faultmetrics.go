@@ -109,13 +109,13 @@ func (m *Metrics) count(format string, args ...any) {
 	m.counts[fmt.Sprintf(format, args...)]++
 }
 
-func (m *Metrics) acquireEnd(_ context.Context, e guard.Event) {
-	if e.MissedWakeUp && !e.Auxiliary {
+func (m *Metrics) acquireEnd(_ context.Context, e guard.AcquireEvent) {
+	if e.Grant == guard.GrantMissedWakeUp && !e.Auxiliary {
 		m.count("onerun.waiter.missed_wakeups{}")
 	}
 }
 
-func (m *Metrics) call(_ context.Context, e guard.Event) {
+func (m *Metrics) call(_ context.Context, e guard.CallEvent) {
 	kind := errorType(e.Err)
 	switch {
 	case kind == "":
@@ -129,7 +129,7 @@ func (m *Metrics) call(_ context.Context, e guard.Event) {
 	}
 }
 
-func (m *Metrics) renew(_ context.Context, e guard.Event) {
+func (m *Metrics) renew(_ context.Context, e guard.RenewEvent) {
 	kind := errorType(e.Err)
 	if kind == "" {
 		return
@@ -142,11 +142,8 @@ func (m *Metrics) renew(_ context.Context, e guard.Event) {
 	m.count("onerun.store.operation.duration{error.type=%s,onerun.operation=renew}", kind)
 }
 
-func (m *Metrics) loss(_ context.Context, e guard.Event) {
-	var lost *guard.LostError
-	if errors.As(e.Err, &lost) {
-		m.count("onerun.lease.losses{onerun.loss.reason=%s}", lost.Reason)
-	}
+func (m *Metrics) loss(_ context.Context, e guard.LossEvent) {
+	m.count("onerun.lease.losses{onerun.loss.reason=%s}", e.Err.Reason)
 }
 
 // errorType returns the word for an error of a store, or for a loss.
