@@ -168,7 +168,7 @@ func TestOutcome_errorsSayWhetherTheHandlerRan(t *testing.T) {
 				if c.before != nil {
 					c.before(s, cancel)
 				}
-				call := s.call(ctx, "k")
+				call := s.call(ctx)
 				require.Equal(t, c.result, call.outcome.Result)
 				require.Error(t, call.outcome.Err)
 				ran := s.runs.Load() > 0

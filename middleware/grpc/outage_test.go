@@ -92,9 +92,9 @@ type fakeCall struct {
 }
 
 // call makes a call, whose goroutine may end.
-func (s *outageStand) call(ctx context.Context, key string) *fakeCall {
+func (s *outageStand) call(ctx context.Context) *fakeCall {
 	c := new(fakeCall)
-	ctx = metadata.NewIncomingContext(ctx, metadata.Pairs("idempotency-key", key))
+	ctx = metadata.NewIncomingContext(ctx, metadata.Pairs("idempotency-key", "k"))
 	ctx = grpc.NewContextWithServerTransportStream(ctx, &c.fakeStream)
 	ctx, outcome := guardgrpc.Track(ctx)
 	var over sync.WaitGroup
@@ -127,7 +127,7 @@ func TestFailOpen_aStoreThatRefusesIsNotAway(t *testing.T) {
 					return driver.Answer{}, guardtest.Fail(kind)
 				}
 				for range 3 {
-					c := s.call(t.Context(), "k")
+					c := s.call(t.Context())
 					require.Equal(t, codes.Unavailable, status.Code(c.err))
 					require.False(t, guard.Ran(c.err))
 					require.Equal(t, idempotency.Unavailable, c.outcome.Result)
@@ -192,7 +192,7 @@ func TestAnswerAfterRecord_eachEndOfARun(t *testing.T) {
 							}
 							return e.end(run)
 						}
-						first := s.call(t.Context(), "k")
+						first := s.call(t.Context())
 						require.Equal(t, idempotency.Ran, first.outcome.Result)
 						unrecorded, held := e.kept && o.err != nil, mode != "at once"
 						// It may say no more than that the context has ended.
@@ -221,7 +221,7 @@ func TestAnswerAfterRecord_eachEndOfARun(t *testing.T) {
 
 						time.Sleep(o.lasts)
 						time.Sleep(5 * time.Second) // the Guard goes on trying
-						again := s.call(t.Context(), "k")
+						again := s.call(t.Context())
 						if e.kept && o.err == nil {
 							require.EqualValues(t, 1, s.runs.Load())
 							return

@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"net/http/httptest"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -74,14 +72,4 @@ func inOutageWith(t *testing.T, key guardhttp.KeyFunc, f func(t *testing.T, s *o
 		}))
 		f(t, s)
 	})
-}
-
-// post sends a request in ctx, and returns the answer and the Outcome.
-func (s *outageSite) post(ctx context.Context, key string) (*httptest.ResponseRecorder, guardhttp.Outcome) {
-	r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/", strings.NewReader("b"))
-	r.Header.Set("Idempotency-Key", key)
-	w := httptest.NewRecorder()
-	r, outcome := guardhttp.Track(r)
-	s.handler.ServeHTTP(w, r)
-	return w, outcome()
 }

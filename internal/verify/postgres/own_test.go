@@ -35,8 +35,8 @@ func TestLocker(t *testing.T) {
 		"releases delete old rows":                                          cleansByItself,
 		"one of the claims that meet on a new key is granted":               oneOfNewKey,
 		"a waiter of another process is granted the key after its release":  waiterIsServed,
-		"errors have a kind": errorsHaveAKind,
-		"a fence is checked in the transaction of the caller": checksFences,
+		"errors have a kind":                                                errorsHaveAKind,
+		"a fence is checked in the transaction of the caller":               checksFences,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -93,7 +93,7 @@ func TestFailOpen_withAnyDeadline(t *testing.T) {
 						require.ErrorIs(t, o.Err, guard.ErrStore)
 						require.True(t, guard.Ran(o.Err))
 					}
-					require.EqualValues(t, 10, s.runs)
+					require.Equal(t, 10, s.runs)
 					require.Less(t, s.asked(), 10)
 				}, idempotency.WithFailOpen())
 			})
@@ -264,7 +264,7 @@ func TestFailOpen_keepsOthersAwayWhileItRuns(t *testing.T) {
 					}})
 					time.Sleep(5 * time.Second) // the store is asked again
 					synctest.Wait()
-					require.EqualValues(t, 1, s.runs)
+					require.Equal(t, 1, s.runs)
 					o := s.post(t.Context(), "k")
 					require.Equal(t, idempotency.InFlight, o.Result)
 					<-first
