@@ -70,6 +70,13 @@ func (w *world) lastTick() time.Time {
 	return every(tickEvery).Next(w.start.Add(chaos + 4*longestTTL))
 }
 
+// wasLate reports whether a tick was left out because the run of the tick before it still went on:
+// the last faults had delayed that run.
+func (w *world) wasLate(tick time.Time) bool {
+	_, skipped := w.skippedTicks.Load(tickKey(tick))
+	return skipped && w.spans.was(tickKey(tick.Add(-tickEvery)))
+}
+
 func tickKey(tick time.Time) string {
 	return "cron:job@" + tick.UTC().Format(time.RFC3339Nano)
 }
@@ -97,6 +104,9 @@ func (k *ticker) run(ctx context.Context) error {
 func (k *ticker) ended(r guardcron.Record) {
 	w := k.worker.world
 	w.trace.add("%s has handled the tick at %v: %s", k.worker.name, r.Tick.Sub(w.start), r.Outcome)
+	if r.Outcome == guardcron.Skipped {
+		w.skippedTicks.Store(tickKey(r.Tick), true)
+	}
 	if r.Outcome != guardcron.Ran {
 		return
 	}
