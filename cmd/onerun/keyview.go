@@ -36,7 +36,7 @@ type holderView struct {
 	Fence      uint64     `json:"fence,omitempty"`
 	Since      *time.Time `json:"since,omitempty"`
 	Left       seconds    `json:"left"`
-	MaxHolders int        `json:"among,omitempty"` // 0 is any number
+	MaxHolders int        `json:"max_holders,omitempty"` // 0 is any number
 	Seat       int        `json:"seat,omitempty"`
 	Kept       bool       `json:"kept,omitempty"`
 	Broken     bool       `json:"broken,omitempty"`

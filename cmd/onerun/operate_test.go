@@ -64,9 +64,10 @@ func TestOperate_asksWhichOfSeveralHoldersIsMeant(t *testing.T) {
 	var k struct {
 		State   string
 		Holders []struct {
-			ID, Label        string
-			MaxHolders, Seat int
-			Since            time.Time
+			ID, Label  string
+			MaxHolders int `json:"max_holders"`
+			Seat       int
+			Since      time.Time
 		}
 	}
 	_, out, _ := s.run("show", "--json", "licences")
