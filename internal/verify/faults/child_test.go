@@ -183,7 +183,7 @@ func (c *child) end(before goleak.Option, stopWatch func()) (string, error) {
 		err = errors.Join(err, c.shares.Close(ctx))
 	}
 	switch {
-	case c.cutOff && (err == nil || errors.Is(err, guard.ErrStore)): // perhaps a claim could not be released
+	case c.cutOff && (err == nil || errors.Is(err, guard.ErrStore)): // it could be released, or not
 	case c.cutOff:
 		return "", fmt.Errorf("closed without a client, a Guard says: %w", err)
 	case err != nil:
