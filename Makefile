@@ -1,6 +1,6 @@
 # make test     what tells a contributor whether a change is right: unit tests, the suite of the
 #               backends on real Redis servers, each adapter on its framework, a short simulation.
-#               With the race detector, in random order. About four minutes on two processors
+#               With the race detector, in random order. About six minutes on two processors
 # make check    the rest, in a short form: tests named TestLong, examples, models, benchmarks,
 #               fuzzing, the simulation, mutants, faults, load, systems of processes, soak. A
 #               quarter of an hour
