@@ -178,7 +178,7 @@ func (h *holder) reportRepeat(sent, took time.Duration, err error) {
 // An orphanReport is what hooks receive of an orphan.
 type orphanReport struct {
 	hooks hooks
-	ctx   context.Context //nolint:containedctx // that of the event
+	ctx   context.Context //nolint:containedctx // the context of the event
 	event Event
 	op    driver.Op
 }

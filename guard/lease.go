@@ -220,9 +220,8 @@ func FromContext(ctx context.Context) (*Lease, bool) {
 	return &Lease{holder: c.holder, ctx: c, role: leaseFound}, true
 }
 
-// Fence returns the fence of the lease under which ctx runs, or 0 if there is none. In a DoAll
-// whose keys others may hold meanwhile, each key has its own, and Fence returns 0. See
-// Lease.Fence.
+// Fence returns the fence of the lease under which ctx runs, or 0 if there is none. It also returns
+// 0 in a DoAll with WithShared or WithLimit: each key has a fence of its own then. See Lease.Fence.
 func Fence(ctx context.Context) uint64 {
 	if c := leaseOf(ctx); c != nil {
 		return fenceOf(c.holder, c.others())

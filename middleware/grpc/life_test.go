@@ -68,7 +68,7 @@ type lifeRow struct {
 	ttl     time.Duration
 
 	code    codes.Code
-	refusal idempotency.Result // for which the first call is refused
+	refusal idempotency.Result // why the first call is refused
 	kept    bool
 	aborted bool
 	err     error      // of the Outcome

@@ -50,7 +50,7 @@ type world struct {
 	skippedTicks sync.Map
 	trace        trace
 	tally        *tally
-	setBack      time.Duration // by which clocks have been set back
+	setBack      time.Duration // how far clocks have been set back
 	lastLoss     instant       // when a server has last lost something
 	asleep       atomic.Int64  // for how long the hosts of processes were suspended
 
