@@ -102,7 +102,7 @@ func (g *Guard) newAcquisition(ctx context.Context, key, stored string, set *set
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.closed {
+	if g.isClosed() {
 		return nil, &ClosedError{Key: key}
 	}
 	g.active.add(1)
@@ -123,7 +123,7 @@ func (a *acquisition) get() (h *holder, err error) {
 		return a.wait()
 	}
 	for h == nil && err == nil {
-		if a.requests > 0 && !a.guard.sleep(a.askAt, nil, a.caller.Done(), a.guard.closing) {
+		if a.requests > 0 && !a.guard.sleep(a.askAt, nil, a.caller.Done(), a.guard.closing.Done()) {
 			return nil, a.interrupted()
 		}
 		h, err = a.ask(false)
@@ -133,15 +133,13 @@ func (a *acquisition) get() (h *holder, err error) {
 
 // interrupted returns why the call must not go on, or nil.
 func (a *acquisition) interrupted() error {
-	if hasEnded(a.caller) {
+	switch {
+	case hasEnded(a.caller):
 		return contextEnded(a.caller, driver.OpAcquire, a.key)
-	}
-	select {
-	case <-a.guard.closing:
+	case a.guard.isClosed():
 		return &ClosedError{Key: a.key}
-	default:
-		return nil
 	}
+	return nil
 }
 
 // refused returns the error of a call that gives up: err if it is not nil, or because the key is
@@ -196,7 +194,7 @@ func (a *acquisition) exit() {
 			return
 		}
 		a.cleanUp()
-		a.guard.leave()
+		a.guard.active.add(-1)
 	}()
 	a.late = a.late || a.stored == storedUnknown
 	a.leave()

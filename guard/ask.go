@@ -101,7 +101,7 @@ func (a *acquisition) use(grant driver.Answer, took time.Duration) (*holder, err
 	valid := h.valid()
 	g.mu.Lock()
 	defer g.unlock()
-	if !valid || g.closed || a.caller.Err() != nil {
+	if !valid || g.isClosed() || a.caller.Err() != nil {
 		h.life.End(errTooLate)
 		return nil, &StoreError{Op: driver.OpAcquire, Key: a.claim.Key, Kind: driver.KindTimeout, Err: errTooLate}
 	}

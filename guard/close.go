@@ -35,10 +35,7 @@ func (g *Guard) Close(ctx context.Context) error {
 	// active counts acquisitions and holders. background counts the Guard's goroutines: the
 	// schedule, clean-ups of orphans, renewals, hooks and watches.
 	g.mu.Lock()
-	if !g.closed {
-		g.closed = true
-		close(g.closing)
-	}
+	g.closing.End()
 	g.mu.Unlock()
 	g.endAll(g.watches)
 
@@ -47,7 +44,7 @@ func (g *Guard) Close(ctx context.Context) error {
 		defer time.AfterFunc(drainTime, g.gaveUp.End).Stop()
 	}
 	revoked := 0
-	if !g.active.await(ctx, &g.mu) {
+	if !g.active.await(ctx) {
 		revoked = g.revoke()
 		g.endAll(g.deferrals)
 	}
@@ -59,7 +56,7 @@ func (g *Guard) Close(ctx context.Context) error {
 	}
 	rest := lazyctx.NewCall(ctx, deadline.Add(closeGrace), closeGrace)
 	defer rest.End(nil)
-	if !g.active.await(rest, &g.mu) || !g.background.await(rest) {
+	if !g.active.await(rest) || !g.background.await(rest) {
 		g.cleaner.abandon()
 		last, cancel := context.WithTimeout(context.Background(), closeGrace)
 		defer cancel()
@@ -96,9 +93,8 @@ func (g *Guard) closeError(ctx context.Context, revoked int) error {
 		"claims were not released, and may last until their TTLs have passed")
 	add(calls, "call to the store has not returned", "calls to the store have not returned")
 	if calls == 0 {
-		g.mu.Lock()
-		add(g.active.n, "call has not returned from a hook", "calls have not returned from hooks")
-		g.mu.Unlock()
+		active, _ := g.active.count()
+		add(active, "call has not returned from a hook", "calls have not returned from hooks")
 		if g.reporter.isRunning() {
 			parts = append(parts, "a hook has not returned")
 		}

@@ -46,7 +46,7 @@ func (d *Deferral) End() {
 	if len(orphans) == 0 {
 		return
 	}
-	defer g.leave()
+	defer g.active.add(-1)
 	for _, o := range orphans {
 		g.cleaner.add(o)
 	}

@@ -46,15 +46,16 @@ func (g *Guard) Do(ctx context.Context, key string, f func(context.Context) erro
 		joined, end := h.joined(ctx)
 		defer end()
 		more := hooks(set.hooks[len(g.set.hooks):]).on()
-		r := run{holder: h, hooks: append(slices.Clip(h.set.hooks), more...), joined: true}
-		return r.run(&leaseContext{Context: joined, holder: h}, f)
+		inner := &leaseContext{Context: joined, holder: h}
+		r := run{holder: h, hooks: append(slices.Clip(h.set.hooks), more...), ctx: inner, caller: inner, joined: true}
+		return r.run(f)
 	}
 	h, err := g.acquire(ctx, key, stored, set)
 	if err != nil {
 		return err
 	}
-	r := run{holder: h, hooks: h.set.hooks, ctx: &h.ctx, caller: ctx}
-	return r.runAndRelease(f)
+	r := run{holder: h, hooks: h.set.hooks, ctx: &h.ctx, caller: ctx, releases: true}
+	return r.run(f)
 }
 
 // Check returns the error of Do for a key or for options that cannot work, a *KeyError or a

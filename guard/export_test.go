@@ -46,8 +46,4 @@ func FillCleaner(g *Guard, spare int) (empty func()) {
 }
 
 // IsClosed reports whether Close was called.
-func IsClosed(g *Guard) bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.closed
-}
+func IsClosed(g *Guard) bool { return g.isClosed() }

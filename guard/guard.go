@@ -27,7 +27,7 @@ type Guard struct {
 	given      map[string]bool // the options that New was given, see settings
 	clock      *clock.Clock
 	jitter     *jitter.Source
-	closing    chan struct{} // closed by Close
+	closing    *lazyctx.Stop // ended by Close, under mu
 	calls      atomic.Int64  // calls to the Locker under way
 	background tasks         // the Guard's own goroutines
 	reporter   reporter
@@ -36,11 +36,10 @@ type Guard struct {
 	renewers   chan struct{} // renewals under way, if the Locker is no BatchRenewer
 	gaveUp     *lazyctx.Stop // ends calls to the store: Close waits for them no longer
 	unheld     *lazyctx.Stop // ends renewals: Close has nothing left to renew
+	active     tasks         // acquisitions under way, and holders
 
 	// mu guards what follows, and the state of every storeLease and holder.
 	mu       sync.Mutex
-	closed   bool
-	active   counter // acquisitions under way, and holders
 	schedule schedule
 	warning  warning
 	queues   *queue.Queues[*acquisition]
@@ -75,7 +74,7 @@ func New(locker Locker, opts ...Option) (*Guard, error) {
 		given:    given,
 		clock:    clock.New(),
 		jitter:   jitter.New(),
-		closing:  make(chan struct{}),
+		closing:  lazyctx.NewStop(),
 		renewers: make(chan struct{}, renewersAtOnce),
 		gaveUp:   lazyctx.NewStop(),
 		unheld:   lazyctx.NewStop(),
@@ -170,18 +169,7 @@ func (g *Guard) queueID(stored string, set *settings) queue.ID {
 // detached returns the context for calls to the Locker that no caller waits for.
 func (g *Guard) detached() context.Context { return hooks(g.set.hooks).background() }
 
-// leave counts an acquisition or a lease out, for which Close waits.
-func (g *Guard) leave() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.active.add(-1)
-}
-
-func (g *Guard) isClosed() bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.closed
-}
+func (g *Guard) isClosed() bool { return g.closing.Err() != nil }
 
 // unlock unlocks g.mu, and then ends the subscriptions that nobody needs any more: a store may
 // hold a lock of its own when it notifies.

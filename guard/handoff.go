@@ -28,7 +28,7 @@ func handOffPeriod(ttl time.Duration) time.Duration { return min(maxHandOffPerio
 // is young, and valid for long enough to begin a run. Guard.mu must be held.
 func (t *storeLease) canOffer(now time.Duration) bool {
 	ttl := t.claim.TTL
-	return t.claim.Reserve > 0 && t.state == storeLeaseLive && !t.guard.closed &&
+	return t.claim.Reserve > 0 && t.state == storeLeaseLive && !t.guard.isClosed() &&
 		now-t.began < handOffPeriod(ttl) && t.validUntil()-now >= ttl/2
 }
 

@@ -82,7 +82,7 @@ func (c *Candidate) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 				}
 			}
 			last, known, failed = l, err == nil, err != nil
-			c.guard.sleep(c.guard.clock.Now()+min(leaderLook, c.set.ttl/4), free, ctx.Done(), c.guard.closing)
+			c.guard.sleep(c.guard.clock.Now()+min(leaderLook, c.set.ttl/4), free, ctx.Done(), c.guard.closing.Done())
 		}
 	}
 }

@@ -61,7 +61,7 @@ func (c *Candidate) Run(ctx context.Context) error {
 			return err
 		}
 		failures = t.failures(failures, g.clock.Now())
-		g.sleep(g.clock.Now()+c.pause(failures), nil, ctx.Done(), g.closing)
+		g.sleep(g.clock.Now()+c.pause(failures), nil, ctx.Done(), g.closing.Done())
 	}
 }
 
@@ -88,20 +88,13 @@ func (c *Candidate) newTerm(ctx context.Context) *term {
 // watch makes t the term under way, and ends it when the Guard is closed: a leader's function would
 // not return otherwise. The caller must call stop when the function has ended.
 func (c *Candidate) watch(t *term) (stop func()) {
-	g, over := c.guard, make(chan struct{})
-	unwatch := context.AfterFunc(t.ctx, func() { t.ended.Store(int64(g.clock.Now())) })
-	go func() {
-		select {
-		case <-g.closing:
-			t.end(&ClosedError{Key: c.key, ran: true})
-		case <-over:
-		}
-	}()
+	ended := context.AfterFunc(t.ctx, func() { t.ended.Store(int64(c.guard.clock.Now())) })
+	closed := context.AfterFunc(c.guard.closing, func() { t.end(&ClosedError{Key: c.key, ran: true}) })
 	c.term.Store(t)
 	return func() {
 		c.term.Store(nil)
-		close(over)
-		unwatch()
+		closed()
+		ended()
 		t.end(ErrReleased)
 	}
 }

@@ -145,8 +145,8 @@ func (l *Lease) DiscardMarker() {
 // ErrClosed if the lease ended meanwhile. It is for callers that hold a lease for longer than the
 // run takes.
 func (l *Lease) Run(ctx context.Context, f func(context.Context) error) error {
-	r := run{holder: l.holder, hooks: l.holder.set.hooks, joined: l.role != leaseOwned}
-	return r.run(ctx, f)
+	r := run{holder: l.holder, hooks: l.holder.set.hooks, ctx: ctx, caller: ctx, joined: l.role != leaseOwned}
+	return r.run(f)
 }
 
 // Release ends the lease and leaves no done marker. It returns a *LostError if the lease had been

@@ -48,8 +48,8 @@ func (g *Guard) DoAll(ctx context.Context, keys []string, f func(context.Context
 		}
 	}()
 	last := len(l.holders) - 1
-	r := run{holder: l.holders[last], others: l.holders[:last:last], hooks: l.set.hooks, caller: ctx}
-	return r.run(l.ctx, f)
+	r := run{holder: l.holders[last], others: l.holders[:last:last], hooks: l.set.hooks, ctx: l.ctx, caller: ctx}
+	return r.run(f)
 }
 
 // AcquireAll is to DoAll what Acquire is to Do: the keys are held until Release.

@@ -175,7 +175,7 @@ func (c *cleaner) run() {
 		stop()
 	}
 	c.mu.Unlock()
-	closing := c.guard.closing
+	closing := c.guard.closing.Done()
 	for {
 		next := c.startDue(ctx)
 		if next < 0 {

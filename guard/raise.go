@@ -105,7 +105,7 @@ func (g *Guard) raise(ctx context.Context, h *holder, fence uint64, deadline tim
 		select {
 		case err = <-r.answer:
 		case <-ctx.Done():
-		case <-g.closing:
+		case <-g.closing.Done():
 			err = &ClosedError{Key: h.key}
 		}
 		switch lost, released := h.ended(); {

@@ -144,7 +144,7 @@ func (r *release) begin(h *holder, end releaseOptions) {
 		r.handOff(end)
 	}
 	if r.state == releasePassedOn {
-		g.leave()
+		g.active.add(-1)
 	}
 }
 
@@ -225,12 +225,11 @@ func (r *release) finish() {
 	case h.storeLease.late:
 		g.cleaner.add(orphan{claim: r.claim, late: true, report: newOrphanReport(&h.ctx, h.set, h.key, driver.OpAcquire)})
 	}
-	g.mu.Lock()
-	defer g.unlock()
-	g.active.add(-1)
-	if g.queues.Len() > 0 {
+	defer g.active.add(-1)
+	if g.mu.Lock(); g.queues.Len() > 0 {
 		g.queues.Released(r.at+r.took, r.claim.Key, r.at, r.took)
 	}
+	g.unlock()
 }
 
 // try sends the release, again if an answer was lost. If a release that leaves nothing was sent

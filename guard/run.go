@@ -11,94 +11,73 @@ type run struct {
 	holder   *holder
 	hooks    hooks
 	ctx      context.Context // the context of the function, with the values of the hooks
+	caller   context.Context // the caller's own
+	releases bool            // the run releases the holder in the end
 	joined   bool            // the holder belongs to another call
 	others   []*holder       // the holders of the other keys of DoAll
-	caller   context.Context // the caller's own, if it is not that of the function; or nil
 	returned bool            // the function returned: it did not panic or end its goroutine
 	ended    bool            // a lease of the run ended before the function returned
 	start    time.Duration
 	took     time.Duration
 }
 
-// runAndRelease calls f, and releases the holder.
-func (r *run) runAndRelease(f func(context.Context) error) (err error) {
-	var rel release
-	defer rel.report() // also if the release panics, or a hook ends the goroutine
-	defer func() {
-		if len(r.hooks) > 0 {
-			r.report(err)
-		}
-	}()
-	defer func() {
-		r.stop()
-		rel.begin(r.holder, releaseOptions{complete: r.returned && err == nil, run: r.ctx})
-		rel.send(r.caller)
-		if r.returned {
-			r.ended, err = r.resultOf(&rel, err)
-		}
-	}()
+// run calls f, and releases the holder if the run is to do so.
+func (r *run) run(f func(context.Context) error) (err error) {
+	var own release
 	if len(r.hooks) > 0 {
-		r.begin(r.holder.set.window > 0)
+		defer own.report() // also if the release panics, or a hook ends the goroutine
+		defer func() { r.report(err) }()
+	}
+	defer func() { err = r.end(&own, err) }()
+	if len(r.hooks) > 0 {
+		r.begin()
 	}
 	err = f(r.ctx)
 	r.returned = true
 	return err
 }
 
-// resultOf returns what Do returns after its function has returned err and the lease was released.
-// ended means that the lease ended while the function ran.
-func (r *run) resultOf(rel *release, err error) (ended bool, _ error) {
-	h := r.holder
+// end ends the run, whose function has returned err unless it did not return. It returns the result
+// of the call.
+func (r *run) end(own *release, err error) error {
+	h, over := r.holder, error(nil)
+	if len(r.hooks) > 0 {
+		r.took = h.guard.clock.Now() - r.start
+	}
+	if r.releases {
+		over = ErrReleased
+		own.begin(h, releaseOptions{complete: r.returned && err == nil, run: r.ctx})
+		own.send(r.caller)
+	}
+	if !r.returned {
+		return err
+	}
+	for _, other := range r.others {
+		if lost, cause := other.ended(); lost != nil || cause != nil {
+			h = other
+			break
+		}
+	}
 	//nolint:errorlint // the cause is never wrapped
-	if lost, end := h.ended(); lost != nil || end != ErrReleased {
-		return true, h.endedError(r.caller, err, true)
+	if lost, cause := h.ended(); lost != nil || cause != over {
+		r.ended = true
+		return h.endedError(r.caller, err, true)
 	}
-	if rel.err != nil && rel.marks {
-		return false, &MarkerError{Key: h.key, Err: rel.err}
+	if own.err != nil && own.marks {
+		return &MarkerError{Key: h.key, Err: own.err}
 	}
-	return false, asFunctionError(err)
-}
-
-// run calls f with ctx. It does not release the holder.
-func (r *run) run(ctx context.Context, f func(context.Context) error) (err error) {
-	r.ctx = ctx
-	if r.caller == nil {
-		r.caller = ctx
+	if err != nil {
+		err = asFunctionError(err)
 	}
-	defer func() {
-		r.stop()
-		if r.returned {
-			r.ended, err = r.result(err)
-		}
-		if len(r.hooks) > 0 {
-			r.report(err)
-		}
-	}()
-	if len(r.hooks) > 0 {
-		r.begin(!r.joined)
-	}
-	err = f(r.ctx)
-	r.returned = true
 	return err
-}
-
-// result returns what the run returns after its function has returned err, and whether that is
-// because a lease ended meanwhile.
-func (r *run) result(err error) (ended bool, _ error) {
-	for _, h := range append(r.others, r.holder) {
-		if lost, end := h.ended(); lost != nil || end != nil {
-			return true, h.endedError(r.caller, err, true)
-		}
-	}
-	return false, asFunctionError(err)
 }
 
 // begin calls the hooks. If a done marker may follow, they are asked now what to add to its label:
 // no hook comes between the end of the run and the release.
-func (r *run) begin(marks bool) {
+func (r *run) begin() {
 	r.start = r.holder.guard.clock.Now()
 	r.reportStart()
-	if !marks {
+	if r.joined || r.holder.set.window == 0 {
 		return
 	}
 	own := r.holder.set.label
@@ -111,16 +90,10 @@ func (r *run) begin(marks bool) {
 // marker.
 type markerLabel struct{}
 
-func (r *run) stop() {
-	if len(r.hooks) > 0 {
-		r.took = r.holder.guard.clock.Now() - r.start
-	}
-}
-
 // asFunctionError returns the error of a function that ran. If the function has itself returned
 // the error of another call that did not run, it is wrapped, so that Ran is right about this call.
 func asFunctionError(err error) error {
-	if err == nil || Ran(err) {
+	if Ran(err) {
 		return err
 	}
 	return &functionError{err}

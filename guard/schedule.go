@@ -115,7 +115,7 @@ func (s *schedule) step() (lost []*holder, overdue []func(), due [][]*renewal, u
 		t.next = t.nextEvent()
 		heap.Fix(&s.heap, 0)
 	}
-	if len(s.heap) == 0 && (g.closed || now >= s.wakeAt && s.wakeAt > 0) {
+	if len(s.heap) == 0 && (g.isClosed() || now >= s.wakeAt && s.wakeAt > 0) {
 		s.running = false
 		return lost, overdue, batches.all, clock.Never
 	}

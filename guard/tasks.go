@@ -10,33 +10,49 @@ import (
 // deadline.
 const drainTime = 5 * time.Second
 
-// A counter counts what Close waits for. A lock of its user guards it.
-type counter struct {
+// tasks are what Close waits for. They are safe for concurrent use.
+type tasks struct {
+	mu   sync.Mutex
 	n    int
 	zero chan struct{} // closed when n is 0; nil unless somebody waits
 }
 
-func (c *counter) add(n int) {
-	c.n += n
-	if c.n == 0 && c.zero != nil {
-		close(c.zero)
-		c.zero = nil
+func (t *tasks) add(n int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.n += n
+	if t.n == 0 && t.zero != nil {
+		close(t.zero)
+		t.zero = nil
 	}
 }
 
-// await waits until the counter, which lock guards, is 0. It returns false if ctx ends before.
-func (c *counter) await(ctx context.Context, lock sync.Locker) bool {
+// start runs f in a goroutine, which is a task.
+func (t *tasks) start(f func()) {
+	t.add(1)
+	go func() {
+		defer t.add(-1)
+		f()
+	}()
+}
+
+// count returns how many there are, and a channel that is closed when there is none.
+func (t *tasks) count() (n int, zero <-chan struct{}) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.zero == nil {
+		t.zero = make(chan struct{})
+	}
+	return t.n, t.zero
+}
+
+// await waits until there is none. It returns false if ctx ends before.
+func (t *tasks) await(ctx context.Context) bool {
 	for {
-		lock.Lock()
-		if c.n == 0 {
-			lock.Unlock()
+		n, zero := t.count()
+		if n == 0 {
 			return true
 		}
-		if c.zero == nil {
-			c.zero = make(chan struct{})
-		}
-		zero := c.zero
-		lock.Unlock()
 		select {
 		case <-zero:
 		case <-ctx.Done():
@@ -44,30 +60,6 @@ func (c *counter) await(ctx context.Context, lock sync.Locker) bool {
 		}
 	}
 }
-
-// tasks are goroutines for which Close waits.
-type tasks struct {
-	mu      sync.Mutex
-	running counter
-}
-
-// start runs f in a goroutine.
-func (t *tasks) start(f func()) {
-	t.mu.Lock()
-	t.running.add(1)
-	t.mu.Unlock()
-	go func() {
-		defer func() {
-			t.mu.Lock()
-			defer t.mu.Unlock()
-			t.running.add(-1)
-		}()
-		f()
-	}()
-}
-
-// await waits until none is running. It returns false if ctx ends before.
-func (t *tasks) await(ctx context.Context) bool { return t.running.await(ctx, &t.mu) }
 
 // each calls f for 0 to n-1 at once, and returns when all have returned, or ended their
 // goroutines. If one has panicked, so does each: a panic in a goroutine of ours would end the

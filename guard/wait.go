@@ -34,7 +34,7 @@ func (a *acquisition) wait() (*holder, error) {
 				a.markWaiting(step.Grant)
 			}
 			a.subscribe(step.Subscribe)
-			if !a.guard.sleep(step.Until, step.Wake, a.caller.Done(), a.guard.closing) {
+			if !a.guard.sleep(step.Until, step.Wake, a.caller.Done(), a.guard.closing.Done()) {
 				err = a.interrupted()
 			}
 		case queue.Quit:

@@ -21,7 +21,7 @@ func (a Adapter) Watch(key string, f func(ctx context.Context), opts ...Option) 
 	w := &watch{guard: g, f: f}
 	w.ctx, w.cancel = context.WithCancel(context.Background())
 	g.mu.Lock()
-	if g.closed {
+	if g.isClosed() {
 		g.mu.Unlock()
 		w.cancel()
 		return func() {}

@@ -36,10 +36,10 @@ func (c *Context) InitCall(parent context.Context, deadline time.Time, grace tim
 	c.Context, c.deadline, c.grace = parent, deadline, grace
 }
 
-// A Stop ends many contexts at once.
+// A Stop is a context that many others end with. End ends it.
 type Stop struct {
-	ctx context.Context
-	end context.CancelFunc
+	context.Context
+	End context.CancelFunc
 }
 
 // NewStop returns a Stop.
@@ -47,9 +47,6 @@ func NewStop() *Stop {
 	ctx, end := context.WithCancel(context.Background())
 	return &Stop{ctx, end}
 }
-
-// End ends the contexts that end with the Stop.
-func (s *Stop) End() { s.end() }
 
 // NewCall returns the context of a call, see InitCall.
 func NewCall(parent context.Context, deadline time.Time, grace time.Duration) *Context {
@@ -99,7 +96,7 @@ func (c *Context) make() context.Context {
 	}
 	if c.Stop != nil {
 		cancel := c.cancel
-		stop := context.AfterFunc(c.Stop.ctx, func() { cancel(nil) })
+		stop := context.AfterFunc(c.Stop, func() { cancel(nil) })
 		c.cancel = func(cause error) { cancel(cause); stop() }
 	}
 	return c.whole
@@ -134,7 +131,7 @@ func (c *Context) Done() <-chan struct{} { return c.make().Done() }
 // Err implements context.Context.
 func (c *Context) Err() error {
 	c.mu.Lock()
-	going := c.whole == nil && !c.ended && c.Context.Err() == nil && (c.Stop == nil || c.Stop.ctx.Err() == nil) &&
+	going := c.whole == nil && !c.ended && c.Context.Err() == nil && (c.Stop == nil || c.Stop.Err() == nil) &&
 		(c.deadline.IsZero() || time.Until(c.deadline) > 0)
 	c.mu.Unlock()
 	if going {

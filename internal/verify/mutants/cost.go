@@ -24,7 +24,7 @@ var cost = []mutant{
 	},
 	{
 		name: "mutant_third_round_trip", rule: 17, does: "a lease is renewed before the function runs",
-		hunks: []hunk{{"guard/ask.go", "\tif !valid || g.closed", "\t_, _ = g.locker.Renew(a.ctx, t.claim)\n\tif !valid || g.closed"}},
+		hunks: []hunk{{"guard/ask.go", "\tif !valid || g.isClosed()", "\t_, _ = g.locker.Renew(a.ctx, t.claim)\n\tif !valid || g.isClosed()"}},
 		pkg:   "backend/single", test: "TestDo_costsTwoRoundTrips",
 	},
 	{

@@ -19,19 +19,19 @@ var manners = []mutant{
 	},
 	{
 		name: "mutant_hook_before_the_release", rule: 20, does: "hooks are called for the end of a run before its lease is released",
-		hunks: []hunk{{"guard/run.go", "r.stop()\n\t\trel.begin(", "r.stop()\n\t\tr.report(err)\n\t\trel.begin("}},
+		hunks: []hunk{{"guard/run.go", "own.begin(", "r.report(err)\n\t\town.begin("}},
 		pkg:   "guard", test: "TestHook_cannotDelayReleaseOrRenewal",
 	},
 	{
 		name: "mutant_close_does_not_wait", rule: 21, does: "Close revokes leases at once",
-		hunks: []hunk{{"guard/close.go", "if !g.active.await(ctx, &g.mu) {\n\t\trevoked", "if true {\n\t\trevoked"}},
+		hunks: []hunk{{"guard/close.go", "if !g.active.await(ctx) {\n\t\trevoked", "if true {\n\t\trevoked"}},
 		pkg:   "guard", test: "TestClose_refusesNewWorkAndWaitsForTheRuns",
 	},
 	{
 		name: "mutant_open_when_closed", rule: 21, does: "a closed Guard accepts new work",
 		hunks: []hunk{
-			{"guard/acquire.go", "if g.closed {\n\t\treturn nil, &ClosedError{Key: key}\n\t}\n", ""},
-			{"guard/ask.go", "if !valid || g.closed ||", "if !valid ||"},
+			{"guard/acquire.go", "if g.isClosed() {\n\t\treturn nil, &ClosedError{Key: key}\n\t}\n", ""},
+			{"guard/ask.go", "if !valid || g.isClosed() ||", "if !valid ||"},
 		},
 		pkg: "guard", test: "TestClose_refusesNewWorkAndWaitsForTheRuns",
 	},
@@ -50,7 +50,7 @@ var manners = []mutant{
 	},
 	{
 		name: "mutant_close_forgets", rule: 23, does: "Close does not wait until orphans are released",
-		hunks: []hunk{{"guard/close.go", "if !g.active.await(rest, &g.mu) || !g.background.await(rest) {", "if !g.active.await(rest, &g.mu) {"}},
+		hunks: []hunk{{"guard/close.go", "if !g.active.await(rest) || !g.background.await(rest) {", "if !g.active.await(rest) {"}},
 		pkg:   "guard", test: "TestClose_releasesLeasesGrantedMeanwhile",
 	},
 	{

@@ -152,12 +152,12 @@ var safety = []mutant{
 	},
 	{
 		name: "mutant_panic_keeps_the_lease", rule: 6, does: "the lease of a function that panics is not released",
-		hunks: []hunk{{"guard/run.go", "r.stop()\n\t\trel.begin(", "r.stop()\n\t\tif !r.returned {\n\t\t\treturn\n\t\t}\n\t\trel.begin("}},
+		hunks: []hunk{{"guard/run.go", "if r.releases {", "if r.releases && r.returned {"}},
 		pkg:   "guard", test: "TestDo_releasesAndPropagatesAPanic",
 	},
 	{
 		name: "mutant_panic_swallowed", rule: 6, does: "Do swallows a panic of the function",
-		hunks: []hunk{{"guard/run.go", "r.stop()\n\t\trel.begin(", "r.stop()\n\t\t_ = recover()\n\t\trel.begin("}},
+		hunks: []hunk{{"guard/run.go", "defer func() { err = r.end", "defer func() { _ = recover(); err = r.end"}},
 		pkg:   "guard", test: "TestDo_releasesAndPropagatesAPanic",
 	},
 	{
@@ -172,7 +172,7 @@ var safety = []mutant{
 	},
 	{
 		name: "mutant_loss_not_reported", rule: 8, does: "Do returns nil although the lease was lost",
-		hunks: []hunk{{"guard/run.go", "return true, h.endedError(r.caller, err, true)\n\t}\n\tif rel.err != nil", "return false, err\n\t}\n\tif rel.err != nil"}},
+		hunks: []hunk{{"guard/run.go", "return h.endedError(r.caller, err, true)", "return err"}},
 		pkg:   "guard", test: "TestLoss_endsTheContextBeforeTheLeaseWhateverTheStoreDoes",
 	},
 	{

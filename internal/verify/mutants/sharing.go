@@ -157,7 +157,7 @@ var sharing = []mutant{
 	},
 	{
 		name: "mutant_end_of_a_joined_lease_not_reported", rule: 8, does: "DoAll reports the end of the last key's lease only",
-		hunks: []hunk{{"guard/run.go", "append(r.others, r.holder)", "[]*holder{r.holder}"}},
+		hunks: []hunk{{"guard/run.go", "range r.others {", "range r.others[:0] {"}},
 		pkg:   "guard", test: "TestDoAll_reportsTheEndOfAJoinedLease",
 	},
 	{

@@ -47,7 +47,7 @@ var waiting = []mutant{
 	},
 	{
 		name: "mutant_waits_past_its_context", rule: 12, does: "a waiter does not leave the queue when its context ends",
-		hunks: []hunk{{"guard/wait.go", "step.Wake, a.caller.Done(), a.guard.closing)", "step.Wake, nil, a.guard.closing)"}},
+		hunks: []hunk{{"guard/wait.go", "step.Wake, a.caller.Done(), a.guard.closing.Done())", "step.Wake, nil, a.guard.closing.Done())"}},
 		pkg:   "guard", test: "TestQueue_aCallThatLeavesDoesNotDelayOthers",
 	},
 	{
