@@ -2,7 +2,7 @@ module github.com/seed-1795987d/onerun
 
 go 1.26.0
 
-// These are the lowest versions that pass the tests (make lowest), so that the library does not
+// These are the lowest versions that pass the tests (proof lowest), so that the library does not
 // force its users to upgrade. The other modules of go.work require the newest versions, and the
 // everyday tests run with those. Do not run go work sync or go get -u here: both raise versions.
 require (

@@ -34,7 +34,7 @@ type mixedPair struct {
 	command      []string // of theirs; none if the test binary is it
 }
 
-// languagePairs are the mixed fleets of make fleets.
+// languagePairs are the mixed fleets of proof fleets.
 var languagePairs = []mixedPair{
 	{"gocron-redis-lock", "onerun as gocron", "report", nil},
 	{"redis-py", "onerun", prefix + "report", []string{"python3", "fleet/member.py"}},
@@ -146,7 +146,7 @@ func python() string {
 	return "python3"
 }
 
-// nodeModules returns the folder into which make fleet-tools installs the libraries of Node.js.
+// nodeModules returns the folder into which make tools installs the libraries of Node.js.
 func nodeModules(t *testing.T) string {
 	t.Helper()
 	path, err := filepath.Abs("../bin/fleets/node_modules")
@@ -170,7 +170,7 @@ func (p mixedPair) requireTools(t *testing.T) {
 	if out, err := check.CombinedOutput(); err != nil {
 		lines := strings.Split(strings.TrimSpace(string(out)), "\n")
 		err = fmt.Errorf("%s does not load: %w: %s", p.theirs, err, lines[len(lines)-1])
-		leftout.Unless(t, "ONERUN_REQUIRE_FLEETS", err, p.theirs, "run make fleet-tools")
+		leftout.Unless(t, "ONERUN_REQUIRE_FLEETS", err, p.theirs, "run make tools")
 	}
 }
 

@@ -17,7 +17,7 @@ import (
 	"github.com/seed-1795987d/onerun/internal/testkit/redistest/faultmetrics"
 )
 
-// The fault report (make fault) goes by the words of package faultmetrics: they are those of the
+// The fault report (proof fault) goes by the words of package faultmetrics: they are those of the
 // real metrics.
 func TestMetrics_areWhatTheFaultReportTakesThemFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

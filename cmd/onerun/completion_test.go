@@ -94,7 +94,7 @@ offer onerun run k -- tru`,
 		t.Run(shell, func(t *testing.T) {
 			path, err := exec.LookPath(shell)
 			if err != nil {
-				leftout.Unless(t, "ONERUN_REQUIRE_SHELLS", err, shell, "make shells")
+				leftout.Unless(t, "ONERUN_REQUIRE_SHELLS", err, shell, "make tools")
 			}
 			dir := t.TempDir()
 			require.NoError(t, os.WriteFile(filepath.Join(dir, "some-file"), nil, 0o600))

@@ -37,6 +37,7 @@ var rules = []struct {
 	{"/middleware/asynq", []string{"/guard", "/middleware/internal", "github.com/hibiken/asynq", "github.com/robfig/cron"}},
 	{"/middleware/gocron", []string{"/guard"}},
 	{"/middleware/cron", []string{"/guard", "/middleware/internal", "github.com/robfig/cron"}},
+	{"/internal/verify/cmd/proof", []string{"golang.org/x/sync"}},
 	{"/internal/verify/history", []string{"/guard", "github.com/anishathalye/porcupine"}},
 	{"/internal/testkit/cronlog", []string{"/guard/driver", "/middleware/cron"}},
 	{"/internal/testkit/postgrestest", []string{"/internal/testkit/leftout", "/internal/testkit/processtest"}},

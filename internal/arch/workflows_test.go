@@ -4,7 +4,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -42,26 +41,4 @@ func TestDependabot_updatesEachModule(t *testing.T) {
 		}
 	}
 	require.Contains(t, string(text), "package-ecosystem: gomod\n    directory: /\n")
-}
-
-// Whatever a release has is compiled by make cross, and so by CI.
-func TestRelease_platformsAreCompiledByCI(t *testing.T) {
-	release, err := os.ReadFile(".goreleaser.yaml")
-	require.NoError(t, err)
-	list := func(name string) []string {
-		found := regexp.MustCompile(`(?m)^ +` + name + `: \[(.*)\]$`).FindSubmatch(release)
-		require.NotNil(t, found, name)
-		return strings.Split(string(found[1]), ", ")
-	}
-	var platforms []string
-	for _, system := range list("goos") {
-		for _, processor := range list("goarch") {
-			platforms = append(platforms, system+"/"+processor)
-		}
-	}
-	require.Subset(t, platforms, list("platforms"), "those of the image")
-	makefile, err := os.ReadFile("Makefile")
-	require.NoError(t, err)
-	require.Contains(t, string(makefile), "\nPLATFORMS := "+strings.Join(platforms, " ")+"\n")
-	require.Regexp(t, `(?m)^check: .*\n.* cross `, string(makefile))
 }

@@ -56,7 +56,7 @@ func findChromium(t *testing.T) string {
 			return path
 		}
 	}
-	const remedy = "apt-get install chromium, or run make chromium"
+	const remedy = "apt-get install chromium, or run make tools"
 	leftout.Unless(t, requireEnv, errors.New("there is no chromium"), "Chromium", remedy)
 	return ""
 }

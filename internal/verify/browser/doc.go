@@ -6,6 +6,6 @@
 // an operator does, by mouse and by keyboard. The browser may report no error, no violation of the
 // Content-Security-Policy, and no request that fails or leaves the origin.
 //
-//	go test ./internal/verify/browser     (make chromium first)
-//	make screenshots                      writes the pictures of docs/operate.md
+//	go test ./internal/verify/browser                (make tools first)
+//	go run ./internal/verify/cmd/proof screenshots   writes the pictures of docs/operate.md
 package browser

@@ -35,7 +35,7 @@ var pictures = []picture{
 	{"page-phone.png", "key?k=nightly-report", "light", narrow},
 }
 
-// The pictures of docs/operate.md can be taken. make screenshots writes them.
+// The pictures of docs/operate.md can be taken. proof screenshots writes them.
 func TestScreenshots_ofTheDocs(t *testing.T) {
 	s := newSite(t)
 	b := openTab(t, s.url)

@@ -257,7 +257,7 @@ func TestDeploy_promtoolAgrees(t *testing.T) {
 func promtool(t *testing.T, args ...string) {
 	t.Helper()
 	if _, err := exec.LookPath("promtool"); err != nil {
-		leftout.For(t, err, "promtool", "run make promtool, or make test")
+		leftout.For(t, err, "promtool", "run make tools")
 	}
 	out, err := exec.CommandContext(t.Context(), "promtool", args...).CombinedOutput()
 	require.NoError(t, err, "promtool %s:\n%s", strings.Join(args, " "), out)

@@ -56,7 +56,7 @@ const (
 const ofQuorum = 2
 
 // atOnce is how many rows are run at the same time, two processors being half idle then: four, or
-// two in make fault, which has the race detector.
+// two in proof fault, which has the race detector.
 func atOnce() int {
 	if os.Getenv(allEnv) == "all" {
 		return 2

@@ -8,5 +8,5 @@
 // go test has a short form. The full one, of a hundred thousand leases and as many waiters for a
 // minute each, has no race detector, which cannot watch so many goroutines:
 //
-//	make load
+//	go run ./internal/verify/cmd/proof load
 package load

@@ -2,7 +2,7 @@
 // test that belongs to the rule must detect each mutant. If no test fails when a rule is broken,
 // nothing keeps the rule.
 //
-//	go run ./internal/verify/mutants                                # all, as make mutants does
+//	go run ./internal/verify/mutants                                # all
 //	go run ./internal/verify/mutants mutant_release_of_any_claim ... # some
 //
 // It prints a table. It fails if a mutant survives or does not compile, if something other than

@@ -134,7 +134,7 @@ func TestOnly_matchesOneTest(t *testing.T) {
 	require.Equal(t, `^TestA$/^a_\(b\)$`, only("TestA/a_(b)"))
 }
 
-// This runs the three quickest mutants, and then mutants for which a run must fail. make mutants
+// This runs the three quickest mutants, and then mutants for which a run must fail. proof mutants
 // runs all of them.
 func TestLab_reportsWhichMutantsAreCaught(t *testing.T) {
 	l, err := newLab(t.Context())

@@ -1,7 +1,7 @@
 // Package page keeps the parts of a page in docs/ that a run writes. A part stands between two
 // comments that name it and the make target:
 //
-//	<!-- table: written by make servers -->
+//	<!-- table: written by proof servers -->
 //	<!-- end of table -->
 package page
 

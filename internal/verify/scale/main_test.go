@@ -35,7 +35,7 @@ func show(t *testing.T, part, table string) {
 	}
 	written, err := docs.Part(part)
 	require.NoError(t, err)
-	require.Equal(t, head(table), head(written), "docs/scale.md has another table: make scale")
+	require.Equal(t, head(table), head(written), "docs/scale.md has another table: go run ./internal/verify/cmd/proof scale")
 }
 
 // number matches a number such as 1,000.

@@ -73,7 +73,7 @@ func (r *report) finish(t *testing.T) {
 	for server, l := range r.lines {
 		for mode, result := range l.results {
 			if was := known[server].results[mode]; was != "" && was != none {
-				require.Equal(t, was, result, "%s in mode %s is another in docs/servers.md: make servers", server, mode)
+				require.Equal(t, was, result, "%s in mode %s is another in docs/servers.md: go run ./internal/verify/cmd/proof servers", server, mode)
 			}
 		}
 	}
@@ -81,7 +81,7 @@ func (r *report) finish(t *testing.T) {
 
 // The page must not describe modes and faults that are not tried, nor leave out one that is.
 func TestReport_isOfTheseModes(t *testing.T) {
-	const how = "docs/servers.md is not up to date: make servers"
+	const how = "docs/servers.md is not up to date: go run ./internal/verify/cmd/proof servers"
 	described, err := docs.Part("modes")
 	require.NoError(t, err)
 	require.Equal(t, legend(), described, how)

@@ -12,7 +12,7 @@
 // go test has a short form, of one seed and one backend. The same seed gives the same faults, in
 // the same order:
 //
-//	make soak DURATION=10m SEED=17
+//	go run ./internal/verify/cmd/proof soak -for 10m -seed 17
 //
 // and what the processes did stays in bin/_artifacts, an event a line.
 //

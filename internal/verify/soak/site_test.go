@@ -80,7 +80,7 @@ func newSite(t *testing.T, backend string) *site {
 	return s
 }
 
-// logOf returns the file of a process's events, which make soak keeps.
+// logOf returns the file of a process's events, which proof soak keeps.
 func (s *site) logOf(name string) string { return filepath.Join(s.t.ArtifactDir(), name+".log") }
 
 // startWorker starts a worker in a place, and returns when it works.

@@ -15,7 +15,7 @@ import (
 	"github.com/seed-1795987d/onerun/internal/testkit/backends"
 )
 
-// What make soak says: for how long there are faults, in all, and by what seed.
+// What proof soak says: for how long there are faults, in all, and by what seed.
 const (
 	durationEnv = "ONERUN_SOAK"
 	seedEnv     = "ONERUN_SOAK_SEED"

@@ -1,0 +1,234 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// platforms are those of .goreleaser.yaml. The proof and most tests are for Linux.
+var platforms = []string{"linux/amd64", "linux/arm64", "darwin/amd64", "darwin/arm64", "windows/amd64", "windows/arm64"}
+
+// others are packages that make test leaves to make check. They run without the race detector: with
+// it, the servers that the examples embed take minutes for a crowd.
+var others = []string{
+	"./cmd/onerun/...", "./examples/...", "./examples/sqlfence/...", "./bench/...",
+	verify + "cmd/...", verify + "history", verify + "demo/...",
+}
+
+// proof has the packages that fail soonest first, and then the one that takes longest: the others
+// run beside it.
+var proof = []string{
+	verify + "page", verify + "dashboard", verify + "system", verify + "browser", verify + "mutants",
+	verify + "scale", verify + "servers", verify + "load", verify + "soak",
+}
+
+// goTest is how tests run that depend on the clock. The demo traces with -tags trace; -w leaves out
+// what only debuggers read, which links faster.
+var goTest = []string{"-tags", "trace", "-shuffle=on", "-timeout", "15m", "-ldflags=-w"}
+
+// check runs first what fails soonest. What does not depend on the clock runs two at a time.
+func check(*flag.FlagSet) runFunc {
+	return func(ctx context.Context, c console) error {
+		if err := twoAtATime(ctx, c,
+			declaration(cross).given(), declaration(model).given("-short"), declaration(lowest).given("-short"),
+			declaration(fuzz).given("-short"), declaration(bench).given("-short"), declaration(sim).given("-short"),
+		); err != nil {
+			return err
+		}
+		if err := declaration(long).given()(ctx, c); err != nil {
+			return err
+		}
+		return declaration(short).given()(ctx, c)
+	}
+}
+
+// twoAtATime runs the functions, and prints the output of each in one piece. After an error it
+// starts no others.
+func twoAtATime(ctx context.Context, c console, run ...runFunc) error {
+	two, ctx := errgroup.WithContext(ctx)
+	two.SetLimit(2)
+	var printing sync.Mutex
+	for _, f := range run {
+		two.Go(func() error {
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			var out bytes.Buffer
+			err := f(ctx, console{out: &out})
+			printing.Lock()
+			defer printing.Unlock()
+			_, _ = out.WriteTo(c.out)
+			return err
+		})
+	}
+	return two.Wait()
+}
+
+// long runs without the race detector, unless it is asked for: it triples the processor time, and
+// make test has run the same code with it.
+func long(f *flag.FlagSet) runFunc {
+	race := f.Bool("race", false, "run with the race detector")
+	return func(ctx context.Context, c console) error {
+		c.say("the long tests that make test leaves out")
+		packages, err := withLongTests(".")
+		if err != nil {
+			return err
+		}
+		args := slices.Concat(goTest, []string{"-run", "^TestLong_"}, packages)
+		if *race {
+			args = append([]string{"-race"}, args...)
+		}
+		if err := c.test(ctx, args...); err != nil {
+			return err
+		}
+		c.say("the tests of the command, the examples, the benchmarks and the judges")
+		if err := compile(ctx, c, others); err != nil {
+			return err
+		}
+		return c.test(ctx, slices.Concat(goTest, others)...)
+	}
+}
+
+// short runs the faults alone: a lease lasts 600 ms there, and another package would use that up.
+func short(*flag.FlagSet) runFunc {
+	return func(ctx context.Context, c console) error {
+		c.say("the proof, in its short form")
+		if err := compile(ctx, c, append(proof, verify+"faults")); err != nil {
+			return err
+		}
+		if err := c.test(ctx, slices.Concat(goTest, proof)...); err != nil {
+			return err
+		}
+		c.say("faults, alone")
+		return c.test(ctx, slices.Concat(goTest, []string{verify + "faults"})...)
+	}
+}
+
+// compile compiles tests, so that no compiler runs beside tests that depend on the clock.
+func compile(ctx context.Context, c console, packages []string) error {
+	c.out = io.Discard
+	return c.run(ctx, "go", slices.Concat([]string{"list", "-tags", "trace", "-test", "-deps", "-export"}, packages)...)
+}
+
+var longTest = regexp.MustCompile(`(?m)^func TestLong_`)
+
+// withLongTests returns the packages below the folder that have tests named TestLong_, without those
+// that run as a whole.
+func withLongTests(root string) ([]string, error) {
+	found := map[string]bool{}
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		top, _, _ := strings.Cut(filepath.ToSlash(path), "/")
+		if err != nil || !strings.HasSuffix(path, "_test.go") || slices.Contains([]string{"cmd", "examples", "bench"}, top) {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		if longTest.Match(text) {
+			found["./"+filepath.ToSlash(filepath.Dir(path))] = true
+		}
+		return err
+	})
+	return slices.Sorted(maps.Keys(found)), err
+}
+
+// lowest runs without the workspace. Everything else runs in it, with the newest versions.
+func lowest(f *flag.FlagSet) runFunc {
+	short := f.Bool("short", false, "compile each module, and run the tests that need no servers")
+	return func(ctx context.Context, c console) error {
+		c = c.with("GOWORK=off")
+		if !*short {
+			c.say("the library with the lowest versions that go.mod allows")
+			return c.test(ctx, "-timeout", "15m", ".", "./guard/...", "./backend/...", "./middleware/...", "./tracing/...")
+		}
+		c.say("the lowest versions compile, and each module does without the workspace")
+		modules, err := modules()
+		if err != nil {
+			return err
+		}
+		for _, module := range modules {
+			if err := c.sh(ctx, "cd "+module+" && go vet -tags trace ./..."); err != nil {
+				return err
+			}
+		}
+		return c.test(ctx, "-short", "-timeout", "5m", "./guard/...", "./backend/memory", "./tracing")
+	}
+}
+
+// modules returns the folders of the modules of the workspace.
+func modules() ([]string, error) {
+	work, err := os.ReadFile("go.work")
+	if err != nil {
+		return nil, err
+	}
+	_, use, _ := strings.Cut(string(work), "use (")
+	use, _, _ = strings.Cut(use, ")")
+	return strings.Fields(use), nil
+}
+
+func cross(*flag.FlagSet) runFunc {
+	return func(ctx context.Context, c console) error {
+		c.say("the command and the library compile for %s", strings.Join(platforms, " "))
+		for _, platform := range platforms {
+			system, processor, _ := strings.Cut(platform, "/")
+			if err := c.with("CGO_ENABLED=0", "GOOS="+system, "GOARCH="+processor).run(ctx, "go", "build", "./guard/...",
+				"./backend/...", "./middleware/...", "./tracing/...", "./logging/...", "./inspect/...", "./cmd/onerun/..."); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+// fuzz runs its short form without guidance by coverage, which would compile everything once more.
+func fuzz(f *flag.FlagSet) runFunc {
+	short := f.Bool("short", false, "10,000 inputs or fewer for each parser")
+	long := f.String("for", "1m", "how long, or how many inputs (10000x), for each parser")
+	return func(ctx context.Context, c console) error {
+		c.say("the parsers of what comes from outside, on random input")
+		cache, err := exec.CommandContext(ctx, "go", "env", "GOCACHE").Output()
+		if err != nil {
+			return err
+		}
+		root, err := os.Getwd()
+		if err != nil {
+			return err
+		}
+		for _, p := range []struct{ folder, inputs string }{
+			{"middleware/http", "10000x"}, {"middleware/grpc", "10000x"}, {"tracing", "2000x"}, {"backend", "500x"},
+		} {
+			binary := filepath.Join(root, "bin", "fuzz.test")
+			build, time := []string{"-c", "-fuzz=.", "-o", binary, "./" + p.folder}, *long
+			if *short {
+				build, time = []string{"-c", "-o", binary, "./" + p.folder}, p.inputs
+			}
+			if err := c.test(ctx, build...); err != nil {
+				return err
+			}
+			targets, err := exec.CommandContext(ctx, binary, "-test.list", "^Fuzz").Output()
+			if err != nil || len(targets) == 0 {
+				return fmt.Errorf("no fuzz targets in %s: %w", p.folder, err)
+			}
+			for _, target := range strings.Fields(string(targets)) {
+				run := fmt.Sprintf("cd %s && %s -test.run '^$' -test.fuzzcachedir %s -test.fuzz '^%s$' -test.fuzztime %s",
+					p.folder, binary, filepath.Join(strings.TrimSpace(string(cache)), "fuzz"), target, time)
+				if err := c.sh(ctx, run); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	}
+}
