@@ -41,20 +41,16 @@ func (d declaration) given(args ...string) runFunc {
 }
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	err := run(ctx, os.Args[1:], os.Stdout)
-	switch {
-	case errors.Is(err, flag.ErrHelp):
-	case err != nil:
-		stop()
+	if err := run(os.Args[1:], os.Stdout); err != nil && !errors.Is(err, flag.ErrHelp) {
 		fmt.Fprintln(os.Stderr, "proof:", err)
 		os.Exit(1)
 	}
 }
 
-// run runs the part that the arguments name.
-func run(ctx context.Context, args []string, out io.Writer) error {
+// run runs the part that the arguments name. An interrupt ends it.
+func run(args []string, out io.Writer) error {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
 	if len(args) == 0 || args[0] == "-h" || args[0] == "-help" || args[0] == "--help" {
 		fmt.Fprint(out, "Usage: go run ./internal/verify/cmd/proof PART [flags]\n\nThe parts. PART -h shows the flags of one:\n\n")
 		for _, p := range parts() {

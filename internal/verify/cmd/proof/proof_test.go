@@ -22,7 +22,7 @@ func TestMain(m *testing.M) {
 
 func TestProof_explainsEachPart(t *testing.T) {
 	var out bytes.Buffer
-	require.ErrorIs(t, run(t.Context(), []string{"-h"}, &out), flag.ErrHelp)
+	require.ErrorIs(t, run([]string{"-h"}, &out), flag.ErrHelp)
 	names := map[string]bool{}
 	for _, p := range parts() {
 		require.False(t, names[p.name], "two parts are called %s", p.name)
@@ -30,14 +30,14 @@ func TestProof_explainsEachPart(t *testing.T) {
 		require.Contains(t, out.String(), "  "+p.name+" ")
 		require.NotEmpty(t, p.does)
 		var help bytes.Buffer
-		require.ErrorIs(t, run(t.Context(), []string{p.name, "-h"}, &help), flag.ErrHelp)
+		require.ErrorIs(t, run([]string{p.name, "-h"}, &help), flag.ErrHelp)
 		require.Contains(t, help.String(), "Usage of "+p.name)
 	}
 }
 
 func TestProof_refusesWhatItDoesNotKnow(t *testing.T) {
 	for _, args := range [][]string{{"nothing"}, {"soak", "-nothing"}, {"soak", "10m"}} {
-		err := run(t.Context(), args, new(bytes.Buffer))
+		err := run(args, new(bytes.Buffer))
 		require.ErrorContains(t, err, strings.TrimLeft(args[len(args)-1], "-"))
 	}
 }
