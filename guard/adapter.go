@@ -108,6 +108,11 @@ func (a Adapter) Auxiliary() Option { return func(s *settings) { s.auxiliary = t
 // by another call. Hooks receive no Skip for it: the adapter reports the final result (Report).
 func (a Adapter) Probe() Option { return func(s *settings) { s.probe = true } }
 
+// Detached returns an option of Do, Wrap and Acquire: the context of the caller bounds the wait for
+// the lease, and not the run. The context of the run has its values. It ends when the lease is lost
+// or released.
+func (a Adapter) Detached() Option { return func(s *settings) { s.detached = true } }
+
 // An Outcome is the final result of a request, a task or a tick, as its adapter saw it. Adapter,
 // Name, Result and Skipped have few and fixed values, so they can be labels of a metric.
 type Outcome struct {

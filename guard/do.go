@@ -43,7 +43,7 @@ func (g *Guard) Do(ctx context.Context, key string, f func(context.Context) erro
 		if err := h.allows(ctx, set, key); err != nil {
 			return err
 		}
-		joined, end := h.joined(ctx)
+		joined, end := h.joined(set.runContext(ctx))
 		defer end()
 		more := hooks(set.hooks[len(g.set.hooks):]).on()
 		inner := &leaseContext{Context: joined, holder: h}
@@ -54,7 +54,7 @@ func (g *Guard) Do(ctx context.Context, key string, f func(context.Context) erro
 	if err != nil {
 		return err
 	}
-	r := run{holder: h, hooks: h.set.hooks, ctx: &h.ctx, caller: ctx, releases: true}
+	r := run{holder: h, hooks: h.set.hooks, ctx: &h.ctx, caller: set.runContext(ctx), releases: true}
 	return r.run(f)
 }
 
@@ -108,7 +108,7 @@ func (g *Guard) Acquire(ctx context.Context, key string, opts ...Option) (*Lease
 		if err := h.allows(ctx, set, key); err != nil {
 			return nil, err
 		}
-		joined, end := h.joined(ctx)
+		joined, end := h.joined(set.runContext(ctx))
 		return &Lease{holder: h, ctx: &leaseContext{Context: joined, holder: h}, role: leaseJoined, end: end}, nil
 	}
 	h, err := g.acquire(ctx, key, stored, set)

@@ -68,7 +68,7 @@ func (g *Guard) newHolder(a *acquisition, t *storeLease, at time.Duration) *hold
 	if h.set.maxHold > 0 {
 		h.maxAt = at + h.set.maxHold
 	}
-	h.life.Context = a.caller
+	h.life.Context = a.set.runContext(a.caller)
 	h.ctx = leaseContext{Context: &h.life, holder: h}
 	h.lease = Lease{holder: h, ctx: &h.ctx}
 	if h.set.among == driver.Unlimited {

@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -31,6 +32,7 @@ type settings struct {
 
 	among           int // how many may hold the key; 0 and 1 are one alone
 	noRenewal, fair bool
+	detached        bool // see Adapter.Detached
 	marking
 	purpose
 	hooks    []Hook
@@ -50,6 +52,14 @@ type purpose struct {
 	auxiliary bool // it is an adapter's own, see Adapter.Auxiliary
 	probe     bool // the adapter handles ErrBusy itself, see Adapter.Probe
 	candidate bool // it is that of a Candidate
+}
+
+// runContext returns the parent of the context of a run, for the context of the caller.
+func (s *settings) runContext(caller context.Context) context.Context {
+	if s.detached {
+		return context.WithoutCancel(caller)
+	}
+	return caller
 }
 
 // refuse keeps the first bad setting.
