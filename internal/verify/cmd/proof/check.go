@@ -126,8 +126,8 @@ func compile(ctx context.Context, c console, packages []string) error {
 
 var longTest = regexp.MustCompile(`(?m)^func TestLong_`)
 
-// withLongTests returns the packages below the folder that have tests named TestLong_, without those
-// that run as a whole.
+// withLongTests returns the packages below the folder that have tests named TestLong_, without the
+// packages that run as a whole.
 func withLongTests(root string) ([]string, error) {
 	found := map[string]bool{}
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
