@@ -73,11 +73,12 @@ func (r *run) end(own *release, err error) error {
 }
 
 // begin calls the hooks. If a done marker may follow, they are asked now what to add to its label:
-// no hook comes between the end of the run and the release.
+// no hook comes between the end of the run and the release. A run that does not release its holder
+// may be inside of one whose marker gets the label, as that of a tick.
 func (r *run) begin() {
 	r.start = r.holder.guard.clock.Now()
 	r.reportStart()
-	if r.joined || r.holder.set.window == 0 {
+	if r.joined || r.releases && r.holder.set.window == 0 {
 		return
 	}
 	own := r.holder.set.label
