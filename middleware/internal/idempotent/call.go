@@ -132,26 +132,27 @@ func (c *Call) unqueue() {
 // attempt asks for the lease once, and runs the handler under it. The end of the call ends the
 // waiting, but not the run.
 func (c *Call) attempt(ctx context.Context, opts []guard.Option) error {
-	t := &tether{Context: ctx}
-	defer t.close()
+	wait := ctx
 	if c.limit > 0 {
-		defer time.AfterFunc(c.limit, func() { t.snap(errNoAnswer) }).Stop()
+		var end context.CancelFunc
+		wait, end = context.WithTimeoutCause(ctx, c.limit, errNoAnswer)
+		defer end()
 	}
 	if c.claims != nil {
 		opts = append(slices.Clip(opts), c.claims.Option())
 	}
 	start := time.Now()
-	err := c.Core.guard.Do(t, c.Key, func(run context.Context) error {
-		if !t.cut(!c.Core.ClientCancel) {
+	err := c.Core.guard.Do(wait, c.Key, func(leased context.Context) error {
+		if wait.Err() != nil {
 			return c.Core.left
 		}
 		c.Core.breaker.answered()
-		return c.handle(run)
+		return c.handle(leased, ctx)
 	}, opts...)
 	if c.claims != nil {
 		c.Core.breaker.note(err, c.claims.Err(), time.Since(start))
 	}
-	if t.hasSnapped() && !c.ran && ctx.Err() == nil {
+	if !c.ran && errors.Is(context.Cause(wait), errNoAnswer) && ctx.Err() == nil {
 		return c.noAnswer()
 	}
 	return err
@@ -165,8 +166,8 @@ func (c *Call) noteSkip(err error) {
 	}
 }
 
-// handle runs the handler. leased is the lease's context.
-func (c *Call) handle(leased context.Context) error {
+// handle runs the handler. leased is the lease's context, and call that of the call.
+func (c *Call) handle(leased, call context.Context) error {
 	c.unqueue()
 	place, err := c.Core.quota.take(leased, c.Scope, c.Core.Adapter)
 	if err != nil {
@@ -181,8 +182,8 @@ func (c *Call) handle(leased context.Context) error {
 	lease, _ := guard.FromContext(leased)
 	c.ran, c.Result, c.Fence = true, idempotency.Ran, lease.Fence()
 	c.Run.Outer = FromContext(leased, c.Core.Adapter)
-	ctx := &runContext{Context: leased, run: &c.Run, adapter: c.Core.Adapter, deadline: time.Now().Add(c.Core.MaxHold)}
-	defer ctx.close()
+	ctx, end := c.runContext(leased, call)
+	defer end()
 	c.origin = c.Core.origin(ctx)
 	c.left = c.Transport.Handle(ctx)
 	switch {

@@ -55,11 +55,13 @@ func New(g *guard.Guard, s *Settings) (*Core, error) {
 		c.first = append(c.first, g.Adapter().Probe())
 	}
 	if g != nil {
+		more := []guard.Option{g.Adapter().Detached()}
 		if c.Name = g.Adapter().Name(s.Lease...); c.Name == "" {
 			c.Name = s.Adapter.String()
-			for _, opts := range []*[]guard.Option{&c.once, &c.first, &c.waiting} {
-				*opts = append(*opts, guard.WithName(c.Name))
-			}
+			more = append(more, guard.WithName(c.Name))
+		}
+		for _, opts := range []*[]guard.Option{&c.once, &c.first, &c.waiting} {
+			*opts = append(*opts, more...)
 		}
 		check := c.once
 		if s.Mode != idempotency.Exclusive { // a limit was refused by its own name
