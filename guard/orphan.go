@@ -18,9 +18,9 @@ const (
 	lateRequestWindow = time.Second
 	// patience is how long a release is tried without an answer after its claim must have ended.
 	patience = 5 * time.Second
-	// cleanUpsAtOnce bounds the clean-ups under way. It is queuedAtOnce if the store keeps a
-	// queue: the clean-ups of hundreds of callers that give up must keep up with what they queue,
-	// because others wait behind that.
+	// cleanUpsAtOnce bounds the clean-ups under way. If the store keeps a queue, queuedAtOnce does:
+	// other waiters are behind the claims of callers that give up, so hundreds of these claims must
+	// leave the queue soon.
 	cleanUpsAtOnce = 32
 	queuedAtOnce   = 256
 	// slotPause is for how long a spare orphan gives way to the clean-ups under way.
@@ -211,8 +211,8 @@ func (c *cleaner) isOver(o *orphan, now time.Duration) bool {
 	return closed && o.permanent || o.tries > 0 && now >= o.until
 }
 
-// begin begins a clean-up, unless there are too many under way until the orphan is over. A spare
-// orphan gives way to those of claims that the store may have.
+// begin begins a clean-up. It waits if too many are under way, and returns false if the orphan is
+// over by then. A spare orphan does not wait, so that claims come first that the store may have.
 func (c *cleaner) begin(o *orphan) bool {
 	now := c.guard.clock.Now
 	if o.isSpare() && len(c.slots) == cap(c.slots) {
