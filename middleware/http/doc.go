@@ -54,9 +54,12 @@
 //
 // # Answers
 //
-// The middleware records the answer while it goes to the client, even if the handler flushes it. A
-// replay has the same status, headers and body, in one piece. Its length is announced, unless a
-// writer of another middleware is in front, such as a compressor's.
+// The middleware keeps the answer in memory, up to [idempotency.WithMaxAnswer], and sends it when the
+// handler has returned and the store has the record, as http.TimeoutHandler does. If the handler
+// flushes, the client gets what it has written, and the rest as it is written; the answer is still
+// recorded. If it panics, nothing of its answer is sent. A replay has the same status, headers and
+// body, in one piece. Its length is announced, unless a writer of another middleware is in front,
+// such as a compressor's.
 //
 // A stream is not recorded. It leaves a tombstone, so that a retry learns that the handler ran.
 // These are streams:
@@ -81,9 +84,9 @@
 //
 // A process can die between the handler's side effect and the end of the request. The key is free
 // again when the lease ends, and a retry runs the handler once more. So it is if the store is away
-// at the end of a run for longer than the lease lasts: the client has its answer, no record is
-// left, and the retry can get another answer. [idempotency.WithAnswerAfterRecord] holds the answer
-// back until it is recorded.
+// at the end of a run for longer than the lease lasts: the client gets its answer, no record is
+// left, and the retry can get another answer. With [idempotency.WithAnswerAfterRecord], an answer
+// without a record is not sent.
 //
 // Write [guard.Fence] beside what the handler writes, so that a stale run is refused. If the side
 // effect must not repeat at all, put it and its own record of the key into one transaction.

@@ -1,7 +1,6 @@
 package guardhttp
 
 import (
-	"errors"
 	"net/http"
 	"strconv"
 )
@@ -12,7 +11,6 @@ func (q *exchange) Read(recorded []byte) (err error) {
 		return err
 	}
 	strip(q.replayed.header, q.m.without) // of a record from before WithoutHeaders
-	strip(q.replayed.late, q.m.without)
 	return nil
 }
 
@@ -23,14 +21,13 @@ const replayedHeader = "Idempotency-Replayed"
 func (q *exchange) replay(a *answer) {
 	q.status = a.status
 	h := q.w.Header()
-	q.misplaced = errors.Join(forOrigin(a.header, h, q.r), forOrigin(a.late, h, q.r))
+	q.misplaced = forOrigin(a.header, h, q.r)
 	setHeaders(h, a.header)
 	h.Set(replayedHeader, "true")
 	if bodyAllowed(a.status) && sendsAtOnce(q.w) { // a compressor in front sends another length
 		h.Set("Content-Length", strconv.Itoa(len(a.body)))
 	}
 	q.w.WriteHeader(a.status)
-	setHeaders(h, a.late)
 	if bodyAllowed(a.status) {
 		_, _ = q.w.Write(a.body) // the client may have gone
 	}

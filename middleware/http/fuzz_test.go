@@ -101,7 +101,7 @@ func fuzzEqual(a, b *record) bool {
 		return true
 	}
 	return a.answer.status == b.answer.status && bytes.Equal(a.answer.body, b.answer.body) &&
-		fuzzEqualHeaders(a.answer.header, b.answer.header) && fuzzEqualHeaders(a.answer.late, b.answer.late)
+		fuzzEqualHeaders(a.answer.header, b.answer.header)
 }
 
 func fuzzEqualHeaders(a, b http.Header) bool {
@@ -168,7 +168,7 @@ func fuzzWithinBounds(t *testing.T, r *record, size int) {
 	if r.answer == nil {
 		return
 	}
-	for _, h := range []http.Header{r.answer.header, r.answer.late} {
+	for _, h := range []http.Header{r.answer.header} {
 		lines, text := 0, 0
 		for name, values := range h {
 			lines += len(values)
@@ -211,8 +211,7 @@ func TestRecord_roundTrip(t *testing.T) {
 		}
 		if random.IntN(4) > 0 {
 			r.answer = &answer{status: 200 + random.IntN(800), header: http.Header{}, body: bytesOf(1 << random.IntN(12))}
-			r.answer.late = http.Header{}
-			for _, h := range []http.Header{r.answer.header, r.answer.late} {
+			for _, h := range []http.Header{r.answer.header} {
 				for range random.IntN(12) {
 					values := make([]string, random.IntN(4))
 					for i := range values {

@@ -17,17 +17,28 @@ type hiding struct {
 	inside   http.ResponseWriter
 }
 
+// A hidingFlusher is a hiding of a writer that can be flushed.
+type hidingFlusher struct {
+	*hiding
+	http.Flusher
+}
+
 // hides returns a hiding for w, or nil if w is not such a writer.
-func (c *recorder) hides(w http.ResponseWriter) *hiding {
+func (c *recorder) hides(w http.ResponseWriter) http.ResponseWriter {
 	switch w.(type) {
-	case http.Flusher, flushErrorer, http.Hijacker, io.ReaderFrom, io.StringWriter, http.Pusher, deadliner, duplexer,
+	case flushErrorer, http.Hijacker, io.ReaderFrom, io.StringWriter, http.Pusher, deadliner, duplexer,
 		http.CloseNotifier: //nolint:staticcheck // deprecated, but there
 		return nil
 	}
-	if u, ok := w.(unwrapper); ok {
-		return &hiding{w, c, u.Unwrap()}
+	u, ok := w.(unwrapper)
+	if !ok {
+		return nil
 	}
-	return nil
+	h := &hiding{w, c, u.Unwrap()}
+	if f, ok := w.(http.Flusher); ok {
+		return &hidingFlusher{h, f}
+	}
+	return h
 }
 
 type (

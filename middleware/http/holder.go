@@ -1,96 +1,121 @@
 package guardhttp
 
 import (
+	"fmt"
 	"maps"
 	"net/http"
 )
 
-// A holder is a writer that holds an answer back until its record is in the store
-// (WithAnswerAfterRecord). It keeps the calls that make up the answer, with the header as it was
-// at each of them, and makes them later. So the writer behind it, such as gin's, sends what it
-// would have sent at once.
+// A holder is a writer that keeps an answer until it is released. It then makes the calls that make
+// up the answer. So the writer behind it, such as gin's, sends what it would have sent at once.
 type holder struct {
 	http.ResponseWriter      // the writer behind it
+	own                 bool // it is net/http's own: the first status counts, with the header of then
 	lenient             bool // http.TimeoutHandler's takes a body that the status does not allow
 	holding             bool
-	calls               []heldCall
+
+	statuses []int
+	header   http.Header // as it is to be sent; nil until it is settled
+	body     []byte
+	written  bool  // Write was called
+	late     []int // statuses after it
 }
 
-// A heldCall is a call of WriteHeader, or of Write if the status is 0.
-type heldCall struct {
-	status int
-	body   []byte
-	header http.Header
+func newHolder(w http.ResponseWriter) *holder {
+	return &holder{ResponseWriter: w, own: sendsAtOnce(w), lenient: fmt.Sprintf("%T", w) == "*http.timeoutWriter"}
 }
 
 // WriteHeader keeps a final status. An informational one in front of it is sent at once, and one
 // that is none passes, too: net/http panics.
 func (h *holder) WriteHeader(status int) {
-	if !h.holding || status < http.StatusOK && (len(h.calls) == 0 || status < 100) || status > 999 {
+	final := len(h.statuses) > 0 || h.written || status >= http.StatusOK
+	switch {
+	case !h.holding || !final || status < 100 || status > 999:
 		h.ResponseWriter.WriteHeader(status)
-		return
+	case h.written: // too late, which net/http logs
+		h.late = append(h.late, status)
+	default:
+		h.statuses = append(h.statuses, status)
+		if h.own {
+			h.settle()
+		}
 	}
-	h.calls = append(h.calls, heldCall{status: status, header: h.Header().Clone()})
 }
 
 func (h *holder) Write(p []byte) (int, error) {
 	if !h.holding {
 		return h.ResponseWriter.Write(p)
 	}
-	last := len(h.calls) - 1
-	if last < 0 || h.calls[last].status != 0 {
-		if last >= 0 && len(p) > 0 && !h.lenient && !bodyAllowed(h.calls[last].status) {
-			return 0, http.ErrBodyNotAllowed
-		}
-		h.calls = append(h.calls, heldCall{header: h.Header().Clone()})
-		last++
+	h.settle()
+	if status := h.status(); status != 0 && len(p) > 0 && !h.lenient && !bodyAllowed(status) {
+		return 0, http.ErrBodyNotAllowed
 	}
-	h.calls[last].body = append(h.calls[last].body, p...)
+	h.written = true
+	h.body = append(h.body, p...)
 	return len(p), nil
+}
+
+// settle keeps the header.
+func (h *holder) settle() {
+	if h.header == nil {
+		h.header = h.Header().Clone()
+	}
+}
+
+// status returns the status that is kept and counts, or 0 if there is none.
+func (h *holder) status() int {
+	switch {
+	case len(h.statuses) == 0:
+		return 0
+	case h.own:
+		return h.statuses[0]
+	}
+	return h.statuses[len(h.statuses)-1]
 }
 
 // Status is that of gin's writer: the last one that was set. It is 0 if the writer behind has
 // none, or knows it itself.
-func (h *holder) Status() (status int) {
+func (h *holder) Status() int {
 	behind, ok := h.ResponseWriter.(interface{ Status() int })
 	switch {
 	case !ok:
 		return 0
-	case !h.holding:
-		return behind.Status()
+	case h.holding:
+		return h.status()
 	}
-	for _, call := range h.calls {
-		if call.status != 0 {
-			status = call.status
-		}
-	}
-	return status
+	return behind.Status()
 }
 
-// release makes the calls that were held back. From now on, all calls pass.
+// release sends what is kept. From now on, all calls pass.
 func (h *holder) release() {
 	if !h.holding {
 		return
 	}
 	h.holding = false
-	last := h.Header().Clone()
-	for _, call := range h.calls {
-		setAll(h.Header(), call.header)
-		if call.status != 0 {
-			h.ResponseWriter.WriteHeader(call.status)
-		} else {
-			_, _ = h.ResponseWriter.Write(call.body) // the client may have gone
-		}
+	if len(h.statuses) == 0 && !h.written {
+		return
 	}
-	h.calls = nil
+	last := h.Header().Clone()
+	if h.header != nil {
+		setAll(h.Header(), h.header)
+	}
+	for _, status := range h.statuses {
+		h.ResponseWriter.WriteHeader(status)
+	}
+	if h.written {
+		_, _ = h.ResponseWriter.Write(h.body) // the client may have gone
+	}
+	for _, status := range h.late {
+		h.ResponseWriter.WriteHeader(status)
+	}
+	h.body = nil
 	setAll(h.Header(), last)
 }
 
-// drop forgets the calls that were held back, and reports whether it was in time. From now on, all
-// calls pass.
+// drop forgets what is kept, and reports whether it was in time. From now on, all calls pass.
 func (h *holder) drop() bool {
 	held := h.holding
-	h.holding, h.calls = false, nil
+	h.holding, h.body = false, nil
 	return held
 }
 
@@ -98,25 +123,4 @@ func (h *holder) drop() bool {
 func setAll(h, other http.Header) {
 	clear(h)
 	maps.Copy(h, other)
-}
-
-// unhold sends what is held back of an answer that cannot be held back any more. c.mu must be
-// held.
-func (c *recorder) unhold() {
-	if c.held != nil {
-		c.held.release()
-	}
-}
-
-// discard forgets an answer that was held back, in favor of another one, and reports whether
-// nothing of it was sent.
-func (c *recorder) discard() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.held == nil || !c.held.drop() {
-		return false
-	}
-	c.last = nil
-	c.forget()
-	return true
 }

@@ -19,7 +19,7 @@ func (q *exchange) lead() {
 			q.refuse(idempotent.NotRecorded, q.m.RetryAfter, q.call.Err)
 			return
 		}
-		q.answer.sendHeld()
+		q.answer.sendKept()
 	case idempotency.Replayed:
 		q.replay(q.replayed)
 	case idempotency.Degraded:
@@ -38,11 +38,7 @@ func (q *exchange) Handle(ctx context.Context) idempotent.Left {
 	}
 	q.client = interrupter{ctx: ctx, q: q}
 	defer q.client.stop()
-	most := m.Records()
-	if m.AfterRecord {
-		most = m.MaxAnswer // so that an answer is held back even if only a tombstone is kept
-	}
-	q.run(ctx, recording{most: most, tolerant: !m.ClientCancel, hold: true, whole: m.AfterRecord, client: &q.client})
+	q.run(ctx, recording{most: m.MaxAnswer, keep: true, tolerant: !m.ClientCancel, client: &q.client})
 
 	if ctx.Err() != nil && q.answer.abandon() {
 		q.answer.forget()

@@ -11,7 +11,6 @@ import (
 type answer struct {
 	status int
 	header http.Header
-	late   http.Header // set between WriteHeader and the first byte
 	body   []byte
 }
 
@@ -21,13 +20,12 @@ func (a *answer) Size() int { return len(a.body) + 64*len(a.header) }
 // Append appends the binary form of an answer. It is a part of a record, whose form is in the
 // package idempotent:
 //
-//	status                          uvarint
-//	headers                         uvarint; each: name, number of values, values
-//	headers set after WriteHeader   the same
-//	body                            text
+//	status    uvarint
+//	headers   uvarint; each: name, number of values, values
+//	body      text
 func (a *answer) Append(b []byte) []byte {
 	b = binary.AppendUvarint(b, uint64(a.status))
-	b = idempotent.AppendFields(idempotent.AppendFields(b, a.header), a.late)
+	b = idempotent.AppendFields(b, a.header)
 	return idempotent.AppendText(b, a.body)
 }
 
@@ -40,7 +38,6 @@ func readAnswer(b []byte) (*answer, error) {
 		s.Fail("its status is none")
 	}
 	a.header = s.Fields(validName, validField)
-	a.late = s.Fields(validName, validField)
 	a.body = s.Rest()
 	s.End()
 	if err := s.Err(); err != nil {

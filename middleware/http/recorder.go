@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -15,21 +14,16 @@ import (
 	"github.com/felixge/httpsnoop"
 )
 
-// A recorder lets a handler's answer through and copies it.
-//
-// If the length of an answer is known beforehand, its last byte is held back until the lease has
-// been released, or until the handler flushes: a client that has all of it may retry at once, and
-// the record has to be there by then. Otherwise net/http sends the end of an answer after its
-// handler has returned. With WithAnswerAfterRecord, all of the answer is held back for as long as
-// it can be recorded and the handler has not flushed.
+// A recorder keeps the answer of a handler until the run is over, and then sends it: by then, the
+// store has its record. Once, it may switch to sending what the handler writes at once, and goes on
+// to record it while it can: if the handler flushes. An answer that cannot be replayed is sent at
+// once, too: one that is larger than WithMaxAnswer, a stream, one with trailers.
 type recorder struct {
-	inner  http.ResponseWriter
-	held   *holder             // inner, if it holds the answer back; or nil
-	writer http.ResponseWriter // what the handler gets: it has the optional methods that inner has
+	inner  *holder             // in front of the writer that the middleware got
+	writer http.ResponseWriter // what the handler gets: it has the optional methods of that writer
 	recording
 
 	before http.Header // before the handler
-	own    bool        // inner is net/http's own writer: WriteHeader settles the header
 	hidden bool        // the connection can be hijacked without the recorder
 
 	// A goroutine of the handler may write after the handler has returned. closed does not need the
@@ -42,56 +36,43 @@ type recorder struct {
 	mu      sync.Mutex
 	free    bool        // what is written passes through unrecorded
 	status  int         // 0 until the answer has begun
+	settled bool        // header is known
 	header  http.Header // what of it can be replayed
-	pending bool        // WriteHeader was called, and the header is not settled
-	shown   http.Header // all of it after WriteHeader
-	late    http.Header // what of it was set after WriteHeader
 	length  int64       // of the body, as announced; -1 if it was not
-	sent    int64       // of it, by the handler
-	body    []byte
-	zero    [1]string // the length of an empty body
-	last    []byte    // what is held back
-	lost    bool      // the answer cannot be replayed: too large, a stream, hijacked, with trailers
-	typed   bool      // the content type is known
-	interim bool      // an informational status was sent
-	tardy   bool      // it began after the handler's context had ended
-	orphan  bool      // the handler may still run, see errTimeoutHandler
-	gone    bool      // the client is
-	taken   bool      // the connection is, by Hijack
+	body    []byte      // what was sent of it: inner has what is kept
+	zero    [1]string   // the length of an empty body
+	lost    bool        // it cannot be replayed: too large, a stream, hijacked, with trailers
+	interim bool        // an informational status was sent
+	tardy   bool        // it began after the handler's context had ended
+	orphan  bool        // the handler may still run, see errTimeoutHandler
+	gone    bool        // the client is
+	taken   bool        // the connection is, by Hijack
 }
 
 // recording says how to record.
 type recording struct {
-	most     int             // bytes of a body that are recorded, or -1 for no answer at all
+	most     int             // bytes of a body that are kept, or -1 for no answer at all
+	keep     bool            // keep the answer until sendKept
 	tolerant bool            // the handler does not learn that the client has gone
-	hold     bool            // hold back the last byte
-	whole    bool            // hold back all of it, see holder
 	without  []string        // headers that are not recorded, see WithoutHeaders
 	ctx      context.Context // the handler's
 	run      *run
 	client   *interrupter // watches calls that may wait for the client; nil if nothing does
 }
 
-// buffered is how many bytes of an answer net/http buffers, over HTTP/1.1 and HTTP/2, before a
-// write can wait for the client.
-const buffered = 4096
-
 // newRecorder returns a recorder in front of w.
 func newRecorder(w http.ResponseWriter, how recording) *recorder {
-	c := &recorder{inner: w, recording: how, length: -1, lost: how.most < 0, own: sendsAtOnce(w), hidden: hijacksUnseen(w)}
+	c := &recorder{inner: newHolder(w), recording: how, length: -1, lost: how.most < 0, hidden: hijacksUnseen(w)}
 	if h := w.Header(); len(h) > 0 {
 		c.before = h.Clone()
 	}
 	shown := w
 	if h := c.hides(w); h != nil {
-		shown = h
+		shown, c.hidden = h, false
 	} else if _, ok := w.(http.Flusher); !ok && canFlush(w) {
-		c.hold, c.whole = false, false // it could be flushed without the recorder
+		c.keep = false // it could be flushed without the recorder
 	}
-	if c.whole && !c.lost {
-		c.held = &holder{ResponseWriter: w, lenient: fmt.Sprintf("%T", w) == "*http.timeoutWriter", holding: true}
-		c.inner = c.held
-	}
+	c.inner.holding = c.keep && !c.lost && !c.hidden
 	c.writer = httpsnoop.Wrap(shown, httpsnoop.Hooks{
 		Header: func(next httpsnoop.HeaderFunc) httpsnoop.HeaderFunc {
 			return func() http.Header {
@@ -139,15 +120,14 @@ func (c *recorder) hijack(next httpsnoop.HijackFunc) (net.Conn, *bufio.ReadWrite
 	if !c.open() {
 		return nil, nil, errEnded
 	}
-	c.settle()
 	if c.status != 0 {
-		c.unhold()
+		c.settle()
+		c.pass()
 	}
-	c.sendLast()
 	conn, rw, err := next()
 	if err == nil {
 		c.take()
-		c.unhold()
+		c.pass()
 	}
 	return conn, rw, err
 }
@@ -158,7 +138,16 @@ func (c *recorder) forget() { setAll(c.inner.Header(), c.before) }
 // take notes that the handler has taken over the connection. c.mu must be held.
 func (c *recorder) take() { c.taken, c.lost, c.body = true, true, nil }
 
-// writeHeader looks at a header that is about to be sent.
+// pass sends what is kept of the answer. From now on, what the handler writes is sent at once. c.mu
+// must be held.
+func (c *recorder) pass() {
+	if c.inner.holding && !c.lost {
+		c.body = c.inner.body
+	}
+	c.inner.release()
+}
+
+// writeHeader looks at a status that is about to be sent.
 func (c *recorder) writeHeader(status int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -166,109 +155,97 @@ func (c *recorder) writeHeader(status int) {
 	if !c.open() {
 		return
 	}
-	first := c.status == 0
 	c.begin(status)
 	c.interim = c.interim || c.status == 0
-	if c.lost {
-		c.unhold()
+	if c.inner.own && c.status != 0 {
+		c.settle()
 	}
 	c.inner.WriteHeader(status)
-	if first && c.status != 0 && !c.own {
-		c.pending = true
-		if h := c.inner.Header(); !c.lost && len(h) > 0 {
-			c.shown = h.Clone()
-		}
-	}
 }
 
-// begin notes the status and the header of the answer, if they are final and the first. c.mu must
-// be held.
+// begin notes the status, if it is final and the first. c.mu must be held.
 func (c *recorder) begin(status int) {
 	if c.status != 0 || c.free || status > 999 || status < 200 && status != http.StatusSwitchingProtocols {
 		return
 	}
 	c.status, c.tardy = status, c.ctx.Err() != nil
 	c.orphan = status == http.StatusServiceUnavailable && byTimeoutHandler()
+}
+
+// settle notes the header: when net/http's own writer is given the status, and otherwise before the
+// first byte. Many other writers, such as those of gin and of compressors, send then what was set
+// since. A writer like gin's, which sends the status of the last WriteHeader, says which that is. A
+// replay sets all of the header before the status. c.mu must be held.
+func (c *recorder) settle() {
+	if c.settled || c.free {
+		return
+	}
+	c.settled = true
+	if status := c.inner.Status(); status >= http.StatusOK {
+		c.status = status
+	}
 	h := c.inner.Header()
-	c.announce(h)
-	c.lost = c.lost || status == http.StatusSwitchingProtocols || c.run.Streams()
+	if bodyAllowed(c.status) {
+		c.length = contentLength(h)
+	}
+	c.lost = c.lost || c.status == http.StatusSwitchingProtocols || c.run.Streams() ||
+		c.length > int64(c.most) || isEventStream(h) || hasTrailers(h)
 	if !c.lost {
-		_, c.typed = h["Content-Type"]
 		c.header = replayable(h, c.before)
 		strip(c.header, c.without)
 		c.lost = !recordable(c.header)
 	}
-}
-
-// announce notes what the header says of the body. c.mu must be held.
-func (c *recorder) announce(h http.Header) {
-	if bodyAllowed(c.status) {
-		c.length = contentLength(h)
-	}
-	c.lost = c.lost || c.length > int64(c.most) || isEventStream(h) || hasTrailers(h)
-}
-
-// settle notes the headers that were set after WriteHeader, before the first byte. Many writers
-// send them: those of gin and of compressors keep the status until then. Whether inner does cannot
-// be seen, so a replay sets them at the same moment, and the client gets what it got before. A
-// writer like gin's, which sends the status of the last WriteHeader, says which that is. c.mu must
-// be held.
-func (c *recorder) settle() {
-	if !c.pending {
-		return
-	}
-	h, shown := c.inner.Header(), c.shown
-	c.pending, c.shown = false, nil
-	if s, ok := c.inner.(interface{ Status() int }); ok && s.Status() >= http.StatusOK {
-		c.status = s.Status()
-	}
 	if c.lost {
-		return
+		c.pass()
 	}
-	late := replayable(h, shown)
-	if strip(late, c.without); len(late) > 0 {
-		c.late = late
-		c.lost = c.lost || !recordable(late)
-	}
-	c.announce(h)
 }
 
 // sniff notes the content type that net/http finds out when a flush sends the header: it has seen
 // less of the body then than at a replay. c.mu must be held.
 func (c *recorder) sniff() {
-	if c.typed || c.lost || !bodyAllowed(c.status) {
+	_, typed := c.header["Content-Type"]
+	_, before := c.before["Content-Type"]
+	if typed || before || c.lost || !bodyAllowed(c.status) {
 		return
 	}
-	c.typed = true
-	switch {
-	case len(c.body) == 0:
+	switch body := c.inner.body; {
+	case len(body) == 0:
 		c.header["Content-Type"] = nil // none
 	case c.inner.Header().Get("Content-Encoding") == "":
-		c.header["Content-Type"] = []string{http.DetectContentType(c.body)}
+		c.header["Content-Type"] = []string{http.DetectContentType(body)}
 	}
 }
 
-// write records p and writes it through.
+// write records p, and keeps it or sends it.
 func (c *recorder) write(p []byte) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.free {
 		return c.inner.Write(p)
 	}
-	through, err := c.record(p)
-	if err != nil {
-		return 0, err
+	if !c.open() {
+		return 0, errEnded
 	}
-	if through == nil {
-		return len(p), nil
+	c.begin(http.StatusOK)
+	c.settle()
+	if bodyAllowed(c.status) && !c.lost {
+		if size := len(c.inner.body) + len(c.body) + len(p); size > c.most || c.length >= 0 && int64(size) > c.length {
+			c.lost = true // net/http refuses what is longer than announced
+			c.pass()
+			c.body = nil
+		}
 	}
-	if c.sent > buffered {
-		c.mayBlock()
+	if c.inner.holding {
+		return c.inner.Write(p)
 	}
-	if c.lost {
-		c.unhold()
+	if !c.lost && bodyAllowed(c.status) {
+		c.body = append(c.body, p...)
+		if c.gone && c.tolerant {
+			return len(p), nil
+		}
 	}
-	n, err := c.inner.Write(through)
+	c.mayBlock()
+	n, err := c.inner.Write(p)
 	if err == nil || c.forgives(err) {
 		return len(p), nil
 	}
@@ -285,43 +262,6 @@ func (c *recorder) mayBlock() {
 // errEnded is the error for a goroutine of the handler that writes after the handler has returned,
 // and for a framework that answers only then.
 var errEnded = errors.New("guardhttp: the handler has returned, and its answer has ended with it")
-
-// record records p. It returns what of it to write through, or nil if that is nothing. c.mu must
-// be held.
-func (c *recorder) record(p []byte) (through []byte, err error) {
-	if !c.open() {
-		return nil, errEnded
-	}
-	c.begin(http.StatusOK)
-	c.settle()
-	if len(p) == 0 {
-		return []byte{}, nil // it sends the header
-	}
-	if !bodyAllowed(c.status) {
-		return p, nil
-	}
-	total := c.sent + int64(len(p))
-	switch {
-	case c.length >= 0 && total > c.length && c.last != nil:
-		return nil, http.ErrContentLength // which net/http would return if it had all of it
-	case c.length >= 0 && total > c.length:
-		c.lost, c.body = true, nil
-		return p, nil // net/http refuses all of it
-	case !c.lost && len(p) > c.most-len(c.body):
-		c.lost, c.body = true, nil
-	case !c.lost:
-		c.body = append(c.body, p...)
-	}
-	c.sent = total
-	if c.gone && !c.lost {
-		return nil, nil
-	}
-	if total == c.length && c.hold {
-		c.last = []byte{p[len(p)-1]}
-		p = p[:len(p)-1] // if that is nothing, it still sends the header
-	}
-	return p, nil
-}
 
 // forgives reports whether to hide from the handler that writing failed: the client has gone, and
 // the answer is recorded to its end for the retry. c.mu must be held.
@@ -349,32 +289,83 @@ func (c *recorder) flush(next func() error) error {
 	}
 	c.begin(http.StatusOK)
 	c.settle()
-	c.sniff()
+	if c.inner.holding {
+		c.sniff()
+	}
 	if c.gone && !c.lost && c.tolerant {
 		return nil
 	}
 	c.mayBlock()
-	c.unhold()
-	c.sendLast()
+	c.pass()
 	if err := next(); err != nil && !c.forgives(err) {
 		return err
 	}
 	return nil
 }
 
-// sendHeld sends what is held back.
-func (c *recorder) sendHeld() {
+// readFrom is io.ReaderFrom. It copies the answer while it is kept or recorded, and then uses the
+// writer's own ReadFrom, which is faster.
+func (c *recorder) readFrom(src io.Reader, next httpsnoop.ReadFromFunc) (copied int64, err error) {
+	for buffer := []byte(nil); !c.sendsUnrecorded(); {
+		if buffer == nil {
+			buffer = make([]byte, 32<<10)
+		}
+		n, readErr := src.Read(buffer)
+		if n > 0 {
+			written, err := c.write(buffer[:n])
+			copied += int64(written)
+			if err != nil {
+				return copied, err
+			}
+		}
+		switch {
+		case errors.Is(readErr, io.EOF):
+			return copied, nil
+		case readErr != nil:
+			return copied, readErr
+		}
+	}
+	n, err := next(src)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.unhold()
-	c.sendLast()
+	if n > 0 { // net/http sends no header for zero bytes
+		c.begin(http.StatusOK)
+	}
+	return copied + n, err
 }
 
-// sendLast is sendHeld. c.mu must be held.
-func (c *recorder) sendLast() {
-	last := c.last
-	c.last = nil
-	if last != nil {
-		_, _ = c.inner.Write(last) // the client has gone, or the handler has had an error before
+// sendsUnrecorded reports whether what the handler writes is sent at once, and not recorded.
+func (c *recorder) sendsUnrecorded() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.free {
+		return true
 	}
+	if c.open() && c.status != 0 {
+		c.settle()
+	}
+	if !c.open() || c.inner.holding || !c.lost {
+		return false
+	}
+	c.mayBlock()
+	return true
+}
+
+// sendKept sends what is kept.
+func (c *recorder) sendKept() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.pass()
+}
+
+// discard forgets an answer that is kept, in favor of another one, and reports whether nothing of
+// it was sent.
+func (c *recorder) discard() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.inner.drop() {
+		return false
+	}
+	c.forget()
+	return true
 }

@@ -56,7 +56,15 @@ func (w *recorderWriter) Write(p []byte) (int, error) {
 }
 
 func recorderHow(most int) recording {
-	return recording{most: most, tolerant: true, hold: true, ctx: context.Background(), run: new(run)}
+	return recording{most: most, keep: true, tolerant: true, ctx: context.Background(), run: new(run)}
+}
+
+// flushed returns a recorder whose handler has flushed its answer: all else is sent at once.
+func flushed(t *testing.T, w *recorderWriter, how recording) *recorder {
+	t.Helper()
+	c := newRecorder(recorderFlusher{w}, how)
+	require.NoError(t, http.NewResponseController(c.writer).Flush())
+	return c
 }
 
 // Row 17: a handler does not learn that its client has gone, and its answer is recorded to the
@@ -71,14 +79,14 @@ func TestRecorder_clientThatGoes(t *testing.T) {
 			if length != "" {
 				w.header.Set("Content-Length", length)
 			}
-			c := newRecorder(w, recorderHow(1000))
+			c := flushed(t, w, recorderHow(1000))
 			for range 3 {
 				n, err := io.WriteString(c.writer, strings.Repeat("x", 100))
 				require.Equal(t, 100, n)
 				require.NoError(t, err)
 			}
 			v := c.end()
-			c.sendHeld()
+			c.sendKept()
 			require.True(t, v.gone)
 			require.NotNil(t, v.answer)
 			require.Equal(t, strings.Repeat("x", 300), string(v.answer.body))
@@ -92,13 +100,13 @@ func TestRecorder_clientThatGoes(t *testing.T) {
 func TestRecorder_reportsAClientThatGoes(t *testing.T) {
 	t.Parallel()
 	for name, how := range map[string]recording{
-		"not tolerant": {most: 1000, hold: true, ctx: context.Background(), run: new(run)},
+		"not tolerant": {most: 1000, keep: true, ctx: context.Background(), run: new(run)},
 		"too large":    recorderHow(50),
 		"no record":    recorderHow(-1),
 	} {
 		w := newRecorderWriter()
 		w.left = 150
-		c := newRecorder(w, how)
+		c := flushed(t, w, how)
 		_, err := io.WriteString(c.writer, strings.Repeat("x", 100))
 		require.NoError(t, err)
 		n, err := io.WriteString(c.writer, strings.Repeat("x", 100))
@@ -114,7 +122,7 @@ func TestRecorder_clientThatGoesBeforeItIsTooMuch(t *testing.T) {
 	t.Parallel()
 	w := newRecorderWriter()
 	w.left = 0
-	c := newRecorder(w, recorderHow(250))
+	c := flushed(t, w, recorderHow(250))
 	for range 2 {
 		_, err := io.WriteString(c.writer, strings.Repeat("x", 100))
 		require.NoError(t, err)
@@ -132,7 +140,7 @@ func TestRecorder_reportsMistakes(t *testing.T) {
 	for _, mistake := range []error{http.ErrContentLength, http.ErrBodyNotAllowed, http.ErrHijacked} {
 		w := newRecorderWriter()
 		w.left, w.err = 0, mistake
-		c := newRecorder(w, recorderHow(1000))
+		c := flushed(t, w, recorderHow(1000))
 		_, err := c.writer.Write([]byte("x"))
 		require.ErrorIs(t, err, mistake)
 		require.False(t, c.end().gone, "%v", mistake)
@@ -149,9 +157,10 @@ func TestRecorder_memory(t *testing.T) {
 			n, err := c.writer.Write(make([]byte, part))
 			require.NoError(t, err)
 			require.Equal(t, part, n)
-			require.LessOrEqual(t, len(c.body), 1000)
+			require.LessOrEqual(t, len(c.body)+len(c.inner.body), 1000)
 		}
 		require.Nil(t, c.body)
+		require.Empty(t, c.inner.body)
 		require.Nil(t, c.end().answer)
 		require.Equal(t, (3000/part+1)*part, w.got.Len(), "the client has all of it")
 	}
@@ -170,39 +179,37 @@ func TestContent_announcedBodiesTakeNoRoom(t *testing.T) {
 	require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(16<<20))
 }
 
-// The last byte of an announced length is held back until the record is there, and no other.
-func TestRecorder_lastByte(t *testing.T) {
+// Nothing of an answer is sent before its record is there.
+func TestRecorder_keepsTheAnswer(t *testing.T) {
 	t.Parallel()
 	for _, parts := range []string{"1", "12", "12|3", "1|2|3", "123|", "|123"} {
-		whole := strings.ReplaceAll(parts, "|", "")
-		w := newRecorderWriter()
-		w.header.Set("Content-Length", strconv.Itoa(len(whole)))
-		c := newRecorder(w, recorderHow(1000))
-		for p := range strings.SplitSeq(parts, "|") {
-			n, err := io.WriteString(c.writer, p)
-			require.NoError(t, err)
-			require.Equal(t, len(p), n)
+		for _, announced := range []bool{true, false} {
+			whole := strings.ReplaceAll(parts, "|", "")
+			w := newRecorderWriter()
+			if announced {
+				w.header.Set("Content-Length", strconv.Itoa(len(whole)))
+			}
+			c := newRecorder(w, recorderHow(1000))
+			for p := range strings.SplitSeq(parts, "|") {
+				n, err := io.WriteString(c.writer, p)
+				require.NoError(t, err)
+				require.Equal(t, len(p), n)
+			}
+			v := c.end()
+			require.Equal(t, whole, string(v.answer.body))
+			require.Zero(t, w.status, parts)
+			require.Zero(t, w.parts, parts)
+			c.sendKept()
+			c.sendKept()
+			require.Equal(t, whole, w.got.String())
+			require.Equal(t, http.StatusOK, w.status)
 		}
-		require.Equal(t, whole[:len(whole)-1], w.got.String(), parts)
-		v := c.end()
-		require.Equal(t, whole, string(v.answer.body))
-		require.Equal(t, whole[:len(whole)-1], w.got.String())
-		c.sendHeld()
-		c.sendHeld()
-		require.Equal(t, whole, w.got.String())
 	}
-
-	w := newRecorderWriter()
-	c := newRecorder(w, recorderHow(1000))
-	_, _ = io.WriteString(c.writer, "123")
-	require.Equal(t, "123", w.got.String(), "nothing is held back if the end is not known")
-
 	how := recorderHow(1000)
-	how.hold = false
-	w = newRecorderWriter()
-	w.header.Set("Content-Length", "3")
+	how.keep = false
+	w := newRecorderWriter()
 	_, _ = io.WriteString(newRecorder(w, how).writer, "123")
-	require.Equal(t, "123", w.got.String(), "in shadow mode neither")
+	require.Equal(t, "123", w.got.String(), "in shadow mode it is sent at once")
 }
 
 // A recorderFlusher is a writer that can be flushed.
@@ -210,19 +217,33 @@ type recorderFlusher struct{ *recorderWriter }
 
 func (w recorderFlusher) Flush() {}
 
-// A flush sends the last byte, too, and does not keep an answer from being recorded.
-func TestRecorder_lastByteAndFlush(t *testing.T) {
+// A flush sends what is kept, once and for all, and the answer is recorded to its end.
+func TestRecorder_flush(t *testing.T) {
 	t.Parallel()
 	w := newRecorderWriter()
 	w.header.Set("Content-Length", "6")
 	c := newRecorder(recorderFlusher{w}, recorderHow(1000))
 	_, _ = io.WriteString(c.writer, "123")
+	require.Empty(t, w.got.String())
 	c.writer.(http.Flusher).Flush()
+	require.Equal(t, "123", w.got.String())
 	_, _ = io.WriteString(c.writer, "456")
-	require.Equal(t, "12345", w.got.String())
-	c.writer.(http.Flusher).Flush()
 	require.Equal(t, "123456", w.got.String())
 	require.Equal(t, "123456", string(c.end().answer.body))
+}
+
+// What is more than was announced is refused, as net/http does, and nothing of it is kept.
+func TestRecorder_moreThanAnnounced(t *testing.T) {
+	t.Parallel()
+	w := newRecorderWriter()
+	w.header.Set("Content-Length", "4")
+	c := newRecorder(w, recorderHow(1000))
+	_, err := io.WriteString(c.writer, "123")
+	require.NoError(t, err)
+	w.left, w.err = 3, http.ErrContentLength
+	_, err = io.WriteString(c.writer, "456")
+	require.ErrorIs(t, err, http.ErrContentLength)
+	require.Nil(t, c.end().answer)
 }
 
 // An answer that begins after the handler's context has ended is marked so.
@@ -372,29 +393,28 @@ func (w *recorderFile) ReadFrom(src io.Reader) (int64, error) {
 	return n, err
 }
 
-// A file that is too large to record goes the fast way. Its last byte is also held back if its
-// length is announced.
-func TestRecorder_lastByteOfAFile(t *testing.T) {
+// A file that is too large to record goes the fast way.
+func TestRecorder_file(t *testing.T) {
 	t.Parallel()
 	const size = 100_000
 	name := filepath.Join(t.TempDir(), "file")
 	require.NoError(t, os.WriteFile(name, bytes.Repeat([]byte("0123456789"), size/10), 0o600))
+	readFrom := func(w http.ResponseWriter, f *os.File) (int64, error) { return w.(io.ReaderFrom).ReadFrom(f) }
 	for what, c := range map[string]struct {
 		length string
 		copy   func(w http.ResponseWriter, f *os.File) (int64, error)
-		held   int
 	}{
-		"whole": {"100000", func(w http.ResponseWriter, f *os.File) (int64, error) { return w.(io.ReaderFrom).ReadFrom(f) }, 1},
+		"whole": {"100000", readFrom},
 		"after its status": {"100000", func(w http.ResponseWriter, f *os.File) (int64, error) {
 			w.WriteHeader(http.StatusOK)
 			return w.(io.ReaderFrom).ReadFrom(f)
-		}, 1},
-		"a part":             {"100000", func(w http.ResponseWriter, f *os.File) (int64, error) { return io.CopyN(w, f, size) }, 1},
-		"a longer part":      {"100000", func(w http.ResponseWriter, f *os.File) (int64, error) { return io.Copy(w, io.LimitReader(f, 2*size)) }, 1},
-		"two parts":          {"100000", recorderTwice, 1},
-		"shorter":            {"100001", func(w http.ResponseWriter, f *os.File) (int64, error) { return w.(io.ReaderFrom).ReadFrom(f) }, 0},
-		"not announced":      {"", func(w http.ResponseWriter, f *os.File) (int64, error) { return w.(io.ReaderFrom).ReadFrom(f) }, 0},
-		"announced nonsense": {"a lot", func(w http.ResponseWriter, f *os.File) (int64, error) { return w.(io.ReaderFrom).ReadFrom(f) }, 0},
+		}},
+		"a part":             {"100000", func(w http.ResponseWriter, f *os.File) (int64, error) { return io.CopyN(w, f, size) }},
+		"a longer part":      {"100000", func(w http.ResponseWriter, f *os.File) (int64, error) { return io.Copy(w, io.LimitReader(f, 2*size)) }},
+		"two parts":          {"100000", recorderTwice},
+		"shorter":            {"100001", readFrom},
+		"not announced":      {"", readFrom},
+		"announced nonsense": {"a lot", readFrom},
 	} {
 		t.Run(what, func(t *testing.T) {
 			f, err := os.Open(name)
@@ -408,10 +428,9 @@ func TestRecorder_lastByteOfAFile(t *testing.T) {
 			n, err := c.copy(r.writer, f)
 			require.NoError(t, err)
 			require.EqualValues(t, size, n)
-			require.Equal(t, size-c.held, w.got.Len())
 			require.NotEmpty(t, w.sources, "it has gone the fast way")
 			if what == "after its status" {
-				require.EqualValues(t, size-1, w.fast, "all of it, as it was known to be too large")
+				require.EqualValues(t, size, w.fast, "all of it, as it was known to be too large")
 			}
 			if limited, ok := w.sources[0].(*io.LimitedReader); ok {
 				require.IsType(t, f, limited.R, "net/http looks through one limit for a file")
@@ -419,8 +438,6 @@ func TestRecorder_lastByteOfAFile(t *testing.T) {
 			v := r.end()
 			require.Nil(t, v.answer, "it was too large")
 			require.Equal(t, http.StatusOK, v.status)
-			r.sendHeld()
-			require.Equal(t, size, w.got.Len())
 			require.Equal(t, bytes.Repeat([]byte("0123456789"), size/10), w.got.Bytes())
 		})
 	}

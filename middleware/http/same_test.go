@@ -360,6 +360,9 @@ func TestLong_streamsSameAsWithoutUsAtRandom(t *testing.T) {
 func streamsAtRandom(random *mathrand.Rand, files streamsFiles, http2, hidden bool) streamsPlay {
 	pick := func(of ...int) int { return of[random.IntN(len(of))] }
 	size := func() int {
+		if http2 { // which refuses even no bytes if the status allows none
+			return pick(1, 2, 10, 511, 512, 600, 2047, 2048, 2049, 4096, 5000, streamsMaxAnswer, 33_000, 70_000)
+		}
 		return pick(0, 1, 2, 10, 511, 512, 600, 2047, 2048, 2049, 4096, 5000, streamsMaxAnswer, 33_000, 70_000)
 	}
 	var play streamsPlay
@@ -413,6 +416,10 @@ func streamsAtRandom(random *mathrand.Rand, files streamsFiles, http2, hidden bo
 			} else {
 				s = streamsHeader("Etag", `"e"`)
 			}
+		}
+		if hidden && strings.HasPrefix(s.name, "header ") && play.any(func(s streamsStep) bool { return strings.HasPrefix(s.name, "status ") }) {
+			// It is sent, and net/http would not: TestLazy_headersAreThoseThatTheWriterSent.
+			continue
 		}
 		play = append(play, s)
 		if s.hijacks {

@@ -13,7 +13,7 @@ func (c *recorder) hijackedUnseen() bool {
 		return false
 	}
 	if c.status == 0 {
-		c.unhold() // of nothing
+		c.pass() // nothing is kept
 	}
 	_, err := c.inner.Write(nil)
 	if !errors.Is(err, http.ErrHijacked) {
@@ -52,9 +52,8 @@ func (c *recorder) close() {
 	defer c.mu.Unlock()
 	c.closed.Store(true)
 	unsent := c.status == 0
-	if c.held != nil && c.held.drop() && !unsent {
+	if c.inner.drop() && !unsent {
 		unsent = true
-		c.last = nil
 		c.forget()
 		if byWrapMiddleware() {
 			// echo believes that there is an answer, and does not give another one.
@@ -83,14 +82,18 @@ func (c *recorder) end() verdict {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.closed.Store(true)
-	c.settle()
 	silent := c.status == 0 && !c.taken
 	if silent || !c.hijackedUnseen() && !c.taken {
 		c.begin(http.StatusOK)
+		c.settle()
 	}
 	v := verdict{status: c.status, silent: silent, orphan: c.orphan, tardy: c.tardy, gone: c.gone}
-	if !c.lost && c.length <= c.sent && !hasTrailers(c.inner.Header()) {
-		v.answer = &answer{status: c.status, header: c.header, late: c.late, body: c.body}
+	body := c.body
+	if c.inner.holding {
+		body = c.inner.body
+	}
+	if !c.lost && c.length <= int64(len(body)) && !hasTrailers(c.inner.Header()) {
+		v.answer = &answer{status: c.status, header: c.header, body: body}
 	}
 	return v
 }
@@ -107,7 +110,7 @@ func (c *recorder) sendEmpty() bool {
 		h["Content-Length"] = c.zero[:] // as net/http does; it refuses what is written later
 	}
 	if c.hidden {
-		c.unhold() // only the writer itself knows whether the handler has taken over
+		c.pass() // only the writer itself knows whether the handler has taken over
 	}
 	if !c.hidden && !c.interim {
 		c.inner.WriteHeader(http.StatusOK)
@@ -121,6 +124,7 @@ func (c *recorder) sendEmpty() bool {
 func (c *recorder) passOn() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.pass()
 	c.status, c.free = 0, true
 	c.closed.Store(false)
 }

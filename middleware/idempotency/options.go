@@ -174,14 +174,14 @@ func WithClientCancel() Option { return func(s *Settings) { s.ClientCancel = tru
 // to off: the call is refused with 503, UNAVAILABLE.
 func WithFailOpen() Option { return func(s *Settings) { s.FailOpen = true } }
 
-// WithAnswerAfterRecord holds an answer back until the store has its record. Otherwise, a client
-// can have an answer that the store has lost: if the store is away at the end of the run for
-// longer than the lease lasts, or if the lease was lost, a retry runs the handler again, and can
-// get another answer. With it, the client gets 503, UNAVAILABLE with the code "unrecorded" instead.
+// WithAnswerAfterRecord sends no answer without a record. Otherwise, a client can get an answer
+// that the store does not have: if the store is away at the end of the run for longer than the
+// lease lasts, or if the lease was lost, a retry runs the handler again, and can get another
+// answer. With it, the client gets 503, UNAVAILABLE with the code "unrecorded" instead.
 // guard.Ran is true of the error that guardhttp.WithProblems gets, and of that of the interceptor.
 //
-// An answer that is not kept is sent as it is, when the lease was released. What cannot be recorded
-// cannot be held back: streams, hijacked connections, answers beyond WithMaxAnswer, and what the
+// An answer that is not to be kept is sent as it is. What was sent before the end of the run cannot
+// be held back: streams, hijacked connections, answers beyond WithMaxAnswer, and what the
 // handler flushes. In gRPC, metadata is held back, except for what the handler sends by
 // grpc.SendHeader. The option cannot be combined with WithFailOpen or Exclusive mode. Defaults to
 // off.

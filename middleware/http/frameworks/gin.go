@@ -34,8 +34,7 @@ func Gin(idempotent func(http.Handler) http.Handler) gin.HandlerFunc {
 }
 
 // A ginWriter is a gin.ResponseWriter whose answer goes through guardhttp. gin's own writer keeps
-// the status and the size of what guardhttp has passed on. With idempotency.WithAnswerAfterRecord,
-// that comes late.
+// the status and the size of what guardhttp has passed on, which is after the end of the run.
 type ginWriter struct {
 	gin.ResponseWriter
 	to      http.ResponseWriter
