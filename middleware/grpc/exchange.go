@@ -58,6 +58,7 @@ func (q *exchange) serve() {
 // read finds out which call it is. It returns an empty Result if the call can be led, and
 // otherwise its final one.
 func (q *exchange) read() (idempotency.Result, error) {
+	q.call.Work = q.info.FullMethod
 	key, err := q.m.key(q.ctx, q.info, q.req)
 	switch {
 	case errors.Is(err, idempotency.ErrUnguarded):

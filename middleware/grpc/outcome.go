@@ -13,7 +13,7 @@ import (
 // An Outcome is a Result with its details. It contains no key.
 type Outcome struct {
 	Result idempotency.Result
-	// Name is the kind of work: that of guard.WithName, or the Guard's, or "grpc".
+	// Name is the kind of work: that of guard.WithName, or the full method.
 	Name string
 	// Method is the full name of the method: "/package.Service/Method".
 	Method string
@@ -70,7 +70,7 @@ func Track(ctx context.Context) (context.Context, func() Outcome) {
 func (q *exchange) report() {
 	c := &q.call
 	o := Outcome{
-		Result: c.Result, Name: q.m.core.Name, Method: q.info.FullMethod, Shadow: q.m.Shadow, Code: statusOf(q.err).Code(),
+		Result: c.Result, Name: c.Name(), Method: q.info.FullMethod, Shadow: q.m.Shadow, Code: statusOf(q.err).Code(),
 		Kept: c.Kept, Origin: c.Origin, Fence: c.Fence, Aborted: c.Aborted, Duration: time.Since(q.start), Err: c.Err,
 	}
 	if c.Aborted {

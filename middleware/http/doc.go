@@ -54,12 +54,12 @@
 //
 // # Answers
 //
-// The middleware keeps the answer in memory, up to [idempotency.WithMaxAnswer], and sends it when the
-// handler has returned and the store has the record, as http.TimeoutHandler does. If the handler
-// flushes, the client gets what it has written, and the rest as it is written; the answer is still
-// recorded. If it panics, nothing of its answer is sent. A replay has the same status, headers and
-// body, in one piece. Its length is announced, unless a writer of another middleware is in front,
-// such as a compressor's.
+// The middleware keeps the answer in memory, up to [idempotency.WithMaxAnswer], and sends it when
+// the handler has returned and the store has the record, as http.TimeoutHandler does. If the
+// handler flushes, the client gets what it has written, and the rest as it is written; the answer
+// is still recorded. If it panics, nothing of its answer is sent. A replay has the same status,
+// headers and body, in one piece. Its length is announced, unless a writer of another middleware is
+// in front, such as a compressor's.
 //
 // A stream is not recorded. It leaves a tombstone, so that a retry learns that the handler ran.
 // These are streams:

@@ -126,6 +126,7 @@ func (q *exchange) read() (idempotency.Result, error) {
 	q.body = &q.own.body
 	q.body.take(q.in, q.m.maxBody)
 	q.in.Body = q.body
+	q.call.Work = cmp.Or(q.r.Pattern, q.route)
 
 	key, err := q.m.key(q.in)
 	switch {

@@ -10,7 +10,7 @@ import (
 // up the answer. So the writer behind it, such as gin's, sends what it would have sent at once.
 type holder struct {
 	http.ResponseWriter      // the writer behind it
-	own                 bool // it is net/http's own: the first status counts, with the header of then
+	own                 bool // net/http's own: the first status counts, with the header of then
 	lenient             bool // http.TimeoutHandler's takes a body that the status does not allow
 	holding             bool
 

@@ -57,8 +57,8 @@ func behindLazy(h http.Handler) http.Handler {
 	})
 }
 
-// net/http does not send a header that the handler sets after WriteHeader. Behind other writers, some
-// of which would send it, it is sent. The replay has it if the first answer had it.
+// net/http does not send a header that the handler sets after WriteHeader. Behind other writers,
+// some of which would send it, it is sent. The replay has it if the first answer had it.
 func TestLazy_headersAreThoseThatTheWriterSent(t *testing.T) {
 	t.Parallel()
 	store := contentRedis(t)

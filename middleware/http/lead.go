@@ -139,7 +139,7 @@ func (q *exchange) bare() {
 func (q *exchange) report() {
 	c := &q.call
 	o := Outcome{
-		Result: c.Result, Name: q.m.core.Name, Shadow: q.m.Shadow, Status: q.status, Kept: c.Kept,
+		Result: c.Result, Name: c.Name(), Shadow: q.m.Shadow, Status: q.status, Kept: c.Kept,
 		Origin: c.Origin, Fence: c.Fence, Aborted: c.Aborted, Duration: time.Since(q.start), Err: c.Err,
 	}
 	ctx := q.r.Context()

@@ -185,7 +185,8 @@ func TestModes_aRetryAfterALargeAnswerLearnsThatItRan(t *testing.T) {
 				key := strconv.Itoa(round)
 				requireRan(t, slow.post(t, key, "b"), http.StatusOK, body)
 				again := fast.post(t, key, "b")
-				for strings.Contains(again.body, `"code":"in_flight"`) { // the answer was sent before the tombstone
+				// The answer was sent before the tombstone was in the store.
+				for strings.Contains(again.body, `"code":"in_flight"`) {
 					time.Sleep(time.Millisecond)
 					again = fast.post(t, key, "b")
 				}

@@ -12,7 +12,7 @@ import (
 // An Outcome is a Result with its details. It contains no key.
 type Outcome struct {
 	Result idempotency.Result
-	// Name is the kind of work: that of WithName, or the Guard's, or "http".
+	// Name is the kind of work: that of guard.WithName, or the pattern of http.ServeMux, or "http".
 	Name string
 	// Shadow says that the handler ran whatever Result is (WithShadow).
 	Shadow bool

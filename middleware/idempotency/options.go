@@ -222,7 +222,8 @@ func WithEncryption(keys ...EncryptionKey) Option {
 // What cannot work is refused, here and in guard.New: guard.WithOnce and guard.WithWait (use
 // WithOnce and WithWait of this package), guard.WithOwner and guard.WithOwnerFrom, and, in other
 // modes, guard.WithLimit and guard.WithShared. Defaults to the options of the Guard (its TTL is
-// 30 s unless set), with the name "http" or "grpc" if the Guard has none.
+// 30 s unless set). If the Guard has no name, it is the pattern of http.ServeMux that has matched
+// the request, the full method of gRPC, or "http".
 func WithLease(opts ...guard.Option) Option {
 	return func(s *Settings) { s.Lease = append(s.Lease, opts...) }
 }

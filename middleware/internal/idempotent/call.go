@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"time"
+	"unicode/utf8"
 
 	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/middleware/idempotency"
@@ -45,6 +46,7 @@ type Call struct {
 	Transport   Transport
 	Scope       string // whose call it is, or empty
 	Key         string // in the store
+	Work        string // the kind of work, unless WithName is given: a route, or a method; or ""
 	Fingerprint []byte // nil if there are none
 	RetryAfter  time.Duration
 
@@ -138,9 +140,7 @@ func (c *Call) attempt(ctx context.Context, opts []guard.Option) error {
 		wait, end = context.WithTimeoutCause(ctx, c.limit, errNoAnswer)
 		defer end()
 	}
-	if c.claims != nil {
-		opts = append(slices.Clip(opts), c.claims.Option())
-	}
+	opts = c.options(opts)
 	start := time.Now()
 	err := c.Core.guard.Do(wait, c.Key, func(leased context.Context) error {
 		if wait.Err() != nil {
@@ -156,6 +156,29 @@ func (c *Call) attempt(ctx context.Context, opts []guard.Option) error {
 		return c.noAnswer()
 	}
 	return err
+}
+
+// options adds to the options of a lease those of the call.
+func (c *Call) options(opts []guard.Option) []guard.Option {
+	opts = slices.Clip(opts)
+	if c.claims != nil {
+		opts = append(opts, c.claims.Option())
+	}
+	if name := c.Name(); name != c.Core.Name {
+		opts = append(opts, guard.WithName(name))
+	}
+	return opts
+}
+
+// maxWork is the longest Work in bytes that can be a name.
+const maxWork = 128
+
+// Name returns the kind of work.
+func (c *Call) Name() string {
+	if c.Core.unnamed && c.Work != "" && len(c.Work) <= maxWork && utf8.ValidString(c.Work) {
+		return c.Work
+	}
+	return c.Core.Name
 }
 
 // noteSkip notes for the report that the key was busy, if it was.

@@ -13,7 +13,7 @@ import (
 // A Core is what a middleware keeps for all of its calls. It is safe for concurrent use.
 type Core struct {
 	*Settings
-	Name string // the kind of work
+	Name string // the kind of work, unless it is that of the call
 
 	guard   *guard.Guard
 	once    []guard.Option // for a call that does not wait
@@ -23,6 +23,7 @@ type Core struct {
 	breaker breaker
 	sealer  *sealer
 	quota   *quota // nil if records are not bounded
+	unnamed bool   // neither the Guard nor WithLease has a name
 	failed  error  // tells the Guard that the handler failed, and that nothing is kept
 	left    error  // the client had left when the lease was granted
 }
@@ -57,7 +58,7 @@ func New(g *guard.Guard, s *Settings) (*Core, error) {
 	if g != nil {
 		more := []guard.Option{g.Adapter().Detached()}
 		if c.Name = g.Adapter().Name(s.Lease...); c.Name == "" {
-			c.Name = s.Adapter.String()
+			c.Name, c.unnamed = s.Adapter.String(), true
 			more = append(more, guard.WithName(c.Name))
 		}
 		for _, opts := range []*[]guard.Option{&c.once, &c.first, &c.waiting} {

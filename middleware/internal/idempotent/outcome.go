@@ -49,7 +49,7 @@ func Contain(f func()) {
 // server's mistake.
 func (c *Call) Report(ctx context.Context, start time.Time, took time.Duration, refused error) {
 	c.Core.guard.Adapter().Report(ctx, guard.Outcome{
-		Adapter: c.Core.Adapter.String(), Result: string(c.Result), Name: c.Core.Name, Start: start, Duration: took, Fence: c.Fence,
+		Adapter: c.Core.Adapter.String(), Result: string(c.Result), Name: c.Name(), Start: start, Duration: took, Fence: c.Fence,
 		Aborted: c.Aborted, Err: c.Err, Refused: refused, Skipped: c.skip, Label: c.holder,
 	}, c.Core.Lease...)
 }

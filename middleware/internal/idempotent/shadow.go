@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/seed-1795987d/onerun/guard"
@@ -62,7 +61,7 @@ func (c *Call) Shadow(ctx context.Context) (ran bool) {
 func (c *Call) shadowLease(ctx context.Context) (lease *guard.Lease, place int64, err error) {
 	within, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.Core.Patience)
 	defer cancel()
-	lease, err = c.Core.guard.Acquire(within, c.Key, append(slices.Clip(c.Core.once), c.claims.Option())...)
+	lease, err = c.Core.guard.Acquire(within, c.Key, c.options(c.Core.once)...)
 	if err == nil {
 		if place, err = c.Core.quota.take(within, c.Scope, c.Core.Adapter); err != nil {
 			_ = c.end(ctx, lease.Release)
