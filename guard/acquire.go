@@ -64,8 +64,8 @@ const (
 	phaseReturned
 )
 
-// acquire takes a lease on the key. The store knows the key as stored. acquire returns a holder in
-// the schedule, or the error of a call whose function did not run. The caller must release the
+// acquire takes a lease on the key, which the store knows as stored. It returns a holder that is
+// in the schedule, or the error of a call whose function did not run. The caller must release the
 // holder.
 func (g *Guard) acquire(ctx context.Context, key, stored string, set *settings) (*holder, error) {
 	a, err := g.newAcquisition(ctx, key, stored, set)
@@ -84,6 +84,9 @@ func (g *Guard) acquire(ctx context.Context, key, stored string, set *settings) 
 func (g *Guard) newAcquisition(ctx context.Context, key, stored string, set *settings) (*acquisition, error) {
 	if ctx.Err() != nil {
 		return nil, contextEnded(ctx, driver.OpAcquire, key)
+	}
+	if len(set.hooks) > 0 {
+		set = set.on()
 	}
 	now := g.clock.Now()
 	l := queue.Limits{Deadline: now, GiveUp: now + requestTimeout(set.ttl), Announce: len(set.hooks) > 0}
@@ -155,7 +158,7 @@ func (a *acquisition) refused(grant driver.Answer, err error) error {
 	return &BusyError{Key: a.key, Left: grant.Left, Label: grant.Label, Foreign: grant.Reason == driver.HeldByProgram, Waited: a.waited(a.guard.clock.Now())}
 }
 
-// end ends an acquisition with a result, and returns the result.
+// end ends an acquisition with its result, which it returns.
 func (a *acquisition) end(h *holder, err error) (*holder, error) {
 	a.got = h
 	if a.waiter != nil {
@@ -166,7 +169,10 @@ func (a *acquisition) end(h *holder, err error) (*holder, error) {
 	}
 	a.phase = phaseReturned
 	if h != nil && h.over.Load() { // while a hook ran
-		_ = h.lease.Release(a.caller)
+		var r release
+		r.begin(h, releaseOptions{})
+		r.send(a.caller)
+		r.report()
 		return nil, h.endedError(a.caller, nil, false)
 	}
 	return h, err
@@ -192,44 +198,4 @@ func (a *acquisition) exit() {
 	}()
 	a.late = a.late || a.stored == storedUnknown
 	a.leave()
-}
-
-// event returns what all events of the acquisition have. start is when the operation began.
-func (a *acquisition) event(start time.Duration) Event {
-	return a.guard.event(a.set, a.key, a.claim.Owner, start)
-}
-
-// reportStart calls the hooks for the start of the acquisition, and sets its context.
-func (a *acquisition) reportStart() {
-	a.ctx = start(a.caller, a.set.hooks, a.event(a.start), func(h *Hook) func(context.Context, Event) context.Context { return h.AcquireStart })
-}
-
-// report calls the hooks for the end of the acquisition, once.
-func (a *acquisition) report(err error) {
-	hs := hooks(a.set.hooks)
-	if len(hs) == 0 || a.phase != phaseOpen {
-		return
-	}
-	a.phase = phaseReported
-	now := a.guard.clock.Now()
-	e := AcquireEvent{
-		Event: a.event(a.start), StoreAnswer: a.last, Duration: now - a.start, Attempts: a.requests,
-		Waits: a.hasWaited(), Waited: a.waited(now), Err: err,
-	}
-	if h := a.got; h != nil {
-		e.Fence, e.Previous, e.Grant = h.fence.Load(), a.previous.Label, a.grantReason(now)
-	}
-	hs.call(func(h *Hook) { send(a.ctx, h.AcquireEnd, e) })
-	if errors.Is(err, ErrBusy) && !a.set.probe || errors.Is(err, ErrDone) {
-		skip := SkipEvent{e.Event, e.StoreAnswer, e.Waited, err}
-		hs.call(func(h *Hook) { send(a.ctx, h.Skip, skip) })
-	}
-}
-
-func storeAnswer(a driver.Answer) StoreAnswer {
-	label := a.Label
-	if a.State == driver.Done {
-		label, _, _ = splitMarker(label)
-	}
-	return StoreAnswer{a.State, a.Left, label}
 }

@@ -66,15 +66,12 @@ func (a *acquisition) answered(grant driver.Answer, err error) (*holder, error) 
 	default:
 		a.stored = storedNothing
 	}
-	if grant.State == driver.Busy { // a marker that is not done: some nodes have lost it
-		grant.Label, _, _ = splitMarker(grant.Label)
-	}
 	took := a.guard.clock.Now() - a.sent
 	if err != nil {
 		err = asStoreError(driver.OpAcquire, a.claim.Key, err)
 	}
 	if len(a.set.hooks) > 0 {
-		a.reportCall(took, grant, err)
+		a.reportCall(a.sent, took, grant, err)
 	}
 	if a.set.deferral != nil {
 		a.set.deferral.note(err)
@@ -108,11 +105,11 @@ func (a *acquisition) use(grant driver.Answer, took time.Duration) (*holder, err
 		h.life.End(errTooLate)
 		return nil, &StoreError{Op: driver.OpAcquire, Key: a.claim.Key, Kind: driver.KindTimeout, Err: errTooLate}
 	}
-	a.last = StoreAnswer{State: driver.Granted}
+	a.last = storeAnswer(grant)
 	a.got, a.stored = h, storedNothing
 	g.schedule.add(t)
-	if g.warning.store != nil && now >= g.warning.next {
-		g.warn(now)
+	if g.warning.store != nil {
+		g.warn()
 	}
 	if g.queues.Len() > 0 {
 		g.queues.Granted(now, g.queueID(a.claim.Key, a.set), a.local, h, took, a.set.among > 1)
@@ -184,17 +181,9 @@ func (a *acquisition) cleanUp() {
 	g := a.guard
 	switch {
 	case a.late, a.stored == storedGranted:
-		o := g.newOrphan(a.ctx, a.set, a.key, driver.OpAcquire, a.claim)
-		o.late = a.late
-		g.orphaned(o, a.set.deferral)
+		g.orphaned(orphan{claim: a.claim, late: a.late, report: newOrphanReport(a.ctx, a.set, a.key, driver.OpAcquire)}, a.set.deferral)
 	case a.stored == storedQueued:
 		g.cleaner.add(orphan{claim: a.claim})
 	}
 	a.late, a.stored = false, storedNothing
-}
-
-// reportCall calls the hooks for a request and its answer.
-func (a *acquisition) reportCall(took time.Duration, grant driver.Answer, err error) {
-	e := CallEvent{Event: a.event(a.sent), StoreAnswer: storeAnswer(grant), Op: driver.OpAcquire, Duration: took, Err: err}
-	hooks(a.set.hooks).call(func(h *Hook) { send(a.ctx, h.Call, e) })
 }

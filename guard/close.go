@@ -57,7 +57,7 @@ func (g *Guard) Close(ctx context.Context) error {
 	rest := lazyctx.NewCall(ctx, deadline.Add(closeGrace), closeGrace)
 	defer rest.End(nil)
 	if !g.active.await(rest) || !g.background.await(rest) {
-		g.cleaner.abandoned.End()
+		g.cleaner.abandon()
 		last, cancel := context.WithTimeout(context.Background(), closeGrace)
 		defer cancel()
 		g.background.await(last)

@@ -1,7 +1,6 @@
 package guard
 
 import (
-	"maps"
 	"time"
 	"unsafe"
 
@@ -24,25 +23,25 @@ func Queues(g *Guard) int {
 }
 
 // FillCleaner fills g's cleaner with as many orphans as it keeps. spare of them give way to
-// others. empty empties the cleaner.
+// others. Only those that one more orphan is compared with, or replaces, exist: using another one
+// panics. empty empties the cleaner.
 func FillCleaner(g *Guard, spare int) (empty func()) {
 	c := &g.cleaner
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for i := range maxOrphans {
-		o := &orphan{dropped: make(chan struct{})}
-		if i < spare {
-			c.spare[o] = struct{}{}
-		} else {
-			c.waiting[o] = struct{}{}
-		}
+	c.running = true
+	c.waiting, c.spare = make(orphanHeap, maxOrphans-spare), make(orphanHeap, spare)
+	for i := len(c.waiting); i > 0; {
+		i = (i - 1) / 2
+		c.waiting[i] = &orphan{}
+	}
+	if spare > 0 {
+		c.spare[spare-1] = &orphan{state: orphanAnswered}
 	}
 	return func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		for _, all := range []map[*orphan]struct{}{c.waiting, c.spare} {
-			maps.DeleteFunc(all, func(o *orphan, _ struct{}) bool { return o.claim.Key == "" })
-		}
+		c.running, c.waiting, c.spare = false, nil, nil
 	}
 }
 

@@ -140,9 +140,8 @@ type fenceScene struct {
 
 var bothKeys = []string{"a", "b"}
 
-// see notes the fences under which the claims are used, and checks them. common was read before the
-// claims: a renewal may have raised their fences since.
-func (s *fenceScene) see(who string, alone bool, common uint64, claims []driver.Claim) {
+// see notes the fences under which the claims are used, and checks them.
+func (s *fenceScene) see(who string, alone bool, claims []driver.Claim, common uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, c := range claims {
@@ -165,7 +164,7 @@ func (s *fenceScene) see(who string, alone bool, common uint64, claims []driver.
 // run is the function of the call, under its leases.
 func (s *fenceScene) run(ctx context.Context, claims []driver.Claim, fence uint64, alone bool) error {
 	require.Len(s.t, claims, 2)
-	s.see("the call", alone, fence, claims)
+	s.see("the call", alone, claims, fence)
 	if alone {
 		require.Equal(s.t, claims[0].Fence, claims[1].Fence, "one fence")
 		require.Equal(s.t, claims[0].Fence, fence, "one fence")
@@ -349,7 +348,7 @@ func (s *fenceScene) around(k fenceKind, f func(ctx context.Context)) {
 	_ = g.Do(context.Background(), k.outer, func(ctx context.Context) error {
 		lease, _ := guard.FromContext(ctx)
 		alone := len(k.under) == 0 || !k.shared
-		s.see("the outer run", alone, guard.Fence(ctx), lease.Claims())
+		s.see("the outer run", alone, lease.Claims(), guard.Fence(ctx))
 		inner, cancel := context.WithCancel(ctx)
 		stop := context.AfterFunc(s.ctx, cancel)
 		defer stop()
@@ -358,11 +357,11 @@ func (s *fenceScene) around(k fenceKind, f func(ctx context.Context)) {
 		}
 		defer cancel()
 		f(inner)
-		s.see("the outer run", alone, guard.Fence(ctx), lease.Claims())
+		s.see("the outer run", alone, lease.Claims(), guard.Fence(ctx))
 		// a renewal is due, and the store may have got a fence that was not answered
 		time.Sleep(ttl / 2)
 		if known := s.store.fence(s.t, k.outer, lease.ID()); known > 0 {
-			s.see("the outer run", alone, guard.Fence(ctx), lease.Claims())
+			s.see("the outer run", alone, lease.Claims(), guard.Fence(ctx))
 			require.Equal(s.t, known, guard.Fence(ctx), "the run and the store agree")
 		}
 		return nil
@@ -417,14 +416,14 @@ func playFences(t *testing.T, e fenceExit, k fenceKind, plain bool, call func(s 
 	})
 	s.cancel()
 	if partner != nil {
-		s.see("the other holder", false, partner.Fence(), partner.Claims())
+		s.see("the other holder", false, partner.Claims(), partner.Fence())
 		require.NoError(t, partner.Release(context.Background()))
 	}
 	time.Sleep(2 * ttl)
 	for _, key := range bothKeys {
 		next, err := s.there.Acquire(context.Background(), key)
 		require.NoError(t, err, "the key is free")
-		s.see("the next holder", true, next.Fence(), next.Claims())
+		s.see("the next holder", true, next.Claims(), next.Fence())
 		for fence := range s.seen[key] {
 			require.LessOrEqual(t, fence, next.Fence(), "fences grow")
 		}

@@ -83,7 +83,7 @@ func (a *acquisition) take() (*holder, error) {
 	h := a.offered
 	a.cleanUp() // the call's own claim
 	if err := a.interrupted(); err != nil || !h.accept() {
-		_ = h.lease.Release(a.caller) // the call goes on without it
+		a.reject()
 		return nil, err
 	}
 	a.handedOff = true
@@ -93,7 +93,7 @@ func (a *acquisition) take() (*holder, error) {
 	return h, nil
 }
 
-// accept makes h the holder of the call that was offered it. It returns false if h is over.
+// accept makes h, which was offered, the holder of the call. It returns false if h is over.
 func (h *holder) accept() bool {
 	if !h.valid() {
 		return false
@@ -105,6 +105,13 @@ func (h *holder) accept() bool {
 	}
 	h.state = holderTaken
 	return true
+}
+
+// reject releases a lease that was handed off to the call, which goes on without it.
+func (a *acquisition) reject() {
+	var r release
+	r.begin(a.offered, releaseOptions{})
+	r.send(a.caller)
 }
 
 // Calls that share a key in any number (WithShared) join one lease while it is young: share and
@@ -137,8 +144,8 @@ func (t *storeLease) join(a *acquisition, now time.Duration, previous string) bo
 	return true
 }
 
-// admit lets the first of the waiting calls join t, until there is one that does not join leases.
-// t was just granted to a call that joins. Guard.mu must be held.
+// admit lets the first of the waiting calls join t, which was just granted to a call that joins,
+// as long as they join, too. Guard.mu must be held.
 func (t *storeLease) admit(set *settings, now time.Duration) {
 	g := t.guard
 	g.shared[t.claim.Key] = t

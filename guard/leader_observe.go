@@ -3,8 +3,11 @@ package guard
 import (
 	"context"
 	"errors"
+	"fmt"
 	"iter"
 	"time"
+
+	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
 // leaderLook is how often Observe asks the store at least.
@@ -29,10 +32,12 @@ type Leader struct {
 // Run, and bounds the call by 5 s. The error is that of ctx or a *StoreError. It is
 // errors.ErrUnsupported if the backend shows no keys (driver.Inspector).
 func (c *Candidate) Leader(ctx context.Context) (Leader, error) {
-	if c.guard.inspector == nil {
-		return Leader{}, errNoInspector
+	inspector, ok := driver.Ability[driver.Inspector](c.guard.locker)
+	if !ok {
+		return Leader{}, fmt.Errorf("guard: the backend is no driver.Inspector: %w", errors.ErrUnsupported)
 	}
-	info, err := (&boundedInspector{c.guard, c.set}).Show(ctx, c.key)
+	bounded := boundedInspector{guard: c.guard, inspector: inspector, opts: c.opts}
+	info, err := bounded.Show(ctx, c.key)
 	if err != nil {
 		return Leader{}, err
 	}
@@ -82,6 +87,6 @@ func (c *Candidate) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 	}
 }
 
-// same reports whether two Leaders are of one term. A lease that is handed off inside of a
+// same reports whether two Leaders are that of one term. A lease that is handed off inside of a
 // process keeps its ID, and the store knows its new fence later.
 func (l Leader) same(other Leader) bool { return l.ID == other.ID && l.Fence == other.Fence }

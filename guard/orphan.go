@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"container/heap"
 	"context"
 	"errors"
 	"fmt"
@@ -8,7 +9,7 @@ import (
 	"time"
 
 	"github.com/seed-1795987d/onerun/guard/driver"
-	"github.com/seed-1795987d/onerun/guard/internal/lazyctx"
+	"github.com/seed-1795987d/onerun/guard/internal/clock"
 	"github.com/seed-1795987d/onerun/guard/internal/queue"
 )
 
@@ -18,15 +19,15 @@ const (
 	lateRequestWindow = time.Second
 	// patience is how long a release is tried without an answer after its claim must have ended.
 	patience = 5 * time.Second
-	// cleanUpsAtOnce bounds the clean-ups under way. If the store keeps a queue, queuedAtOnce does:
-	// other waiters are behind the claims of callers that give up, so hundreds of these claims must
-	// leave the queue soon.
+	// cleanUpsAtOnce bounds the clean-ups under way. It is queuedAtOnce if the store keeps a
+	// queue: the clean-ups of hundreds of callers that give up must keep up with what they queue,
+	// because others wait behind that.
 	cleanUpsAtOnce = 32
 	queuedAtOnce   = 256
-	// slotPause is for how long a spare orphan gives way to the clean-ups under way.
-	slotPause = 100 * time.Millisecond
-	// maxOrphans bounds the orphans that wait for a clean-up.
+	// maxOrphans bounds the orphans that wait for a clean-up. maxDrops bounds how many end at
+	// once, because callers wait for that.
 	maxOrphans = 10_000
+	maxDrops   = 100
 )
 
 var (
@@ -44,13 +45,8 @@ type orphan struct {
 	// repeated, at growing intervals, until twice the TTL has passed since the last attempt.
 	late bool
 	// until is when to stop without an answer. The default is twice the TTL from now.
-	until time.Duration
-
-	// For the hooks, if there are any. The event has no Start.
-	hooks hooks
-	ctx   context.Context //nolint:containedctx // the context of the event
-	event Event
-	op    driver.Op
+	until  time.Duration
+	report orphanReport
 
 	since     time.Duration // when it became an orphan
 	next      time.Duration // when to clean up (again)
@@ -59,8 +55,6 @@ type orphan struct {
 	state     orphanState
 	permanent bool // the last clean-up has failed, and another one would fail, too
 	err       error
-	dropped   chan struct{} // closed if the orphan gives way to another one
-	last      bool          // there is one attempt: the cleaner was abandoned before
 }
 
 // An orphanState says what clean-ups have reached.
@@ -85,230 +79,263 @@ func (o *orphan) isUnresolved(now time.Duration) bool {
 // clean-up, or none can succeed.
 func (o *orphan) isSpare() bool { return o.state != orphanUnanswered || o.permanent }
 
-// A cleaner releases orphans in the background. Each has a goroutine of its own, which ends when
-// nothing remains to be done for the orphan. When the Guard is closed, the cleaner goes on until
-// each was answered, or until it is abandoned.
+// A cleaner releases orphans in the background, by a goroutine that ends when there are none. When
+// the Guard is closed, it goes on until each was answered, or until it is abandoned.
 type cleaner struct {
-	guard     *Guard
-	slots     chan struct{} // clean-ups under way
-	abandoned *lazyctx.Stop // ends the calls under way
+	guard *Guard
+	wake  chan struct{}
 
-	mu      sync.Mutex
-	waiting map[*orphan]struct{} // orphans that the store may have, and that are not tried now
-	spare   map[*orphan]struct{} // orphans that give way to others, and that are not tried now
-	trying  int                  // the others
-	lost    int                  // claims that were not released when the Guard was closed
+	mu        sync.Mutex
+	waiting   orphanHeap // orphans that the store may have, and that are not tried now
+	spare     orphanHeap // orphans that give way to others, and that are not tried now
+	trying    int
+	running   bool
+	closing   bool
+	abandoned bool
+	stop      context.CancelFunc // ends the calls under way
+	lost      int                // claims that were not released when the Guard was closed
 }
 
 func (c *cleaner) init(g *Guard) {
-	c.guard, c.abandoned = g, lazyctx.NewStop()
-	c.slots = make(chan struct{}, cleanUpsAtOnce)
-	if g.facts.Queue {
-		c.slots = make(chan struct{}, queuedAtOnce)
-	}
-	c.waiting, c.spare = map[*orphan]struct{}{}, map[*orphan]struct{}{}
+	c.guard = g
+	c.wake = make(chan struct{}, 1)
 }
 
-// add leaves an orphan to the cleaner. If Close has abandoned the cleaner, add waits for the one
-// attempt that is made then.
+// add leaves an orphan to the cleaner. If Close has abandoned the cleaner, add makes one attempt
+// itself.
 func (c *cleaner) add(o orphan) {
 	o.claim.Repeated = true
 	o.since = c.guard.clock.Now()
 	o.next = o.since
 	o.interval = min(lateRequestWindow, o.claim.TTL)
-	o.dropped = make(chan struct{})
-	o.last = c.abandoned.Err() != nil
 	if o.until == 0 {
 		o.until = o.since + 2*o.claim.TTL
 	}
-	if !c.keep(&o) {
-		o.err = errTooManyOrphans
-		o.report(c.guard, false)
+	if c.enqueue(&o) {
 		return
 	}
-	o.report(c.guard, true)
-	tried := make(chan struct{})
+	// In a goroutine of its own, in case the Locker ends it.
+	done := make(chan struct{})
 	c.guard.background.start(func() {
-		defer close(tried)
-		c.run(&o)
+		defer close(done)
+		defer c.finish(&o)
+		c.try(c.guard.detached(), &o)
 	})
-	if o.last {
-		<-tried
-	}
+	<-done
 }
 
-// keep adds an orphan to those that wait, if there is room, or one that gives way to it.
-func (c *cleaner) keep(o *orphan) bool {
+// enqueue adds an orphan to those that wait. It returns false if Close has abandoned the cleaner.
+func (c *cleaner) enqueue(o *orphan) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.waiting)+len(c.spare)+c.trying >= maxOrphans {
-		if len(c.spare) == 0 {
-			return false
-		}
-		for other := range c.spare {
-			delete(c.spare, other)
-			close(other.dropped)
-			break
-		}
+	if len(c.waiting)+len(c.spare)+c.trying >= maxOrphans && !c.makeRoom() {
+		o.err = errTooManyOrphans
+		c.guard.reportOrphan(o, false)
+		return true
 	}
-	c.waiting[o] = struct{}{}
+	c.guard.reportOrphan(o, true)
+	if c.abandoned {
+		return false
+	}
+	heap.Push(&c.waiting, o)
+	if !c.running {
+		c.running = true
+		c.guard.background.start(c.run)
+	}
+	c.signal()
 	return true
 }
 
-// run cleans up until nothing remains to be done, or can be done. If the Locker ends the goroutine,
-// another one goes on.
-func (c *cleaner) run(o *orphan) {
-	over := false
-	defer func() {
-		if !over {
-			c.guard.background.start(func() { c.run(o) })
-		}
-	}()
-	for c.await(o) {
-		c.try(o)
+// makeRoom drops an orphan that gives way to others, and reports whether there is one. c.mu must
+// be held.
+func (c *cleaner) makeRoom() bool {
+	last := len(c.spare) - 1
+	if last < 0 {
+		return false
 	}
-	over = true
+	c.drop(c.spare[last])
+	c.spare[last] = nil
+	c.spare = c.spare[:last] // the rest is still a heap
+	return true
+}
+
+func (c *cleaner) signal() {
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (c *cleaner) run() {
+	ctx, stop := context.WithCancel(c.guard.detached())
+	defer stop()
+	c.mu.Lock()
+	c.stop = stop
+	if c.abandoned {
+		stop()
+	}
+	c.mu.Unlock()
+	closing := c.guard.closing.Done()
+	for {
+		next := c.startDue(ctx)
+		if next < 0 {
+			return
+		}
+		if !c.guard.sleep(next, c.wake, nil, closing) {
+			closing = nil // once is enough
+			c.expedite()
+		}
+	}
+}
+
+// startDue starts the clean-ups that are due: first those of claims that the store may have. It
+// returns when to call it again unless the cleaner is woken before, which is negative if nothing
+// is left.
+func (c *cleaner) startDue(ctx context.Context) (next time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := c.guard.clock.Now()
+	next = min(c.startFrom(ctx, &c.waiting, now), c.startFrom(ctx, &c.spare, now))
+	if len(c.waiting)+len(c.spare)+c.trying == 0 {
+		c.running = false
+		return -1
+	}
+	return next
+}
+
+// startFrom is startDue for one of the heaps. c.mu must be held.
+func (c *cleaner) startFrom(ctx context.Context, q *orphanHeap, now time.Duration) (next time.Duration) {
+	for dropped := 0; len(*q) > 0; {
+		o := (*q)[0]
+		switch {
+		case c.ended(o, now):
+			if dropped++; dropped > maxDrops {
+				return now
+			}
+			heap.Pop(q)
+			c.drop(o)
+		case o.next > now:
+			return o.next
+		case c.trying == c.atOnce():
+			return clock.Never
+		default:
+			heap.Pop(q)
+			c.trying++
+			c.guard.background.start(func() { c.tryAndPlan(ctx, o) })
+		}
+	}
+	return clock.Never
+}
+
+// atOnce returns the bound of the clean-ups under way.
+func (c *cleaner) atOnce() int {
+	if c.guard.facts.Queue {
+		return queuedAtOnce
+	}
+	return cleanUpsAtOnce
+}
+
+// tryAndPlan cleans up once, and plans what follows.
+func (c *cleaner) tryAndPlan(ctx context.Context, o *orphan) {
+	defer func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.trying--
+		switch {
+		case c.ended(o, c.guard.clock.Now()):
+			c.drop(o)
+		case o.isSpare():
+			c.plan(o)
+			heap.Push(&c.spare, o)
+		default:
+			heap.Push(&c.waiting, o)
+		}
+		c.signal()
+	}()
+	c.try(ctx, o)
+}
+
+// expedite shortens the pauses, because the Guard is closed: a late attempt is awaited no longer
+// than lateRequestWindow.
+func (c *cleaner) expedite() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.closing = true
+	for _, o := range c.spare {
+		c.plan(o)
+	}
+	heap.Init(&c.spare)
+}
+
+// plan sets when to clean up a spare orphan next, if the Guard is closed. c.mu must be held.
+func (c *cleaner) plan(o *orphan) {
+	switch {
+	case !c.closing:
+	case o.permanent:
+		o.next = 0
+	default:
+		o.next = min(o.next, o.latestRequest())
+	}
+}
+
+// ended reports whether nothing remains to be done, or can be done, for the orphan. c.mu must be
+// held.
+func (c *cleaner) ended(o *orphan, now time.Duration) bool {
+	switch {
+	case o.state != orphanUnanswered && (!o.late || o.state == orphanReleased && (c.closing || now >= o.until)):
+		return true
+	case c.abandoned, c.closing && o.permanent, o.tries > 0 && now >= o.until:
+		return true
+	}
+	return false
+}
+
+// finish ends the work on an orphan that does not wait.
+func (c *cleaner) finish(o *orphan) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.drop(o)
 }
 
-// await waits until the orphan is to be cleaned up. It returns false if nothing remains to be done,
-// or can be done.
-func (c *cleaner) await(o *orphan) bool {
-	g := c.guard
-	for {
-		now, next, closing := g.clock.Now(), min(o.next, o.until), g.closing.Done()
-		if g.isClosed() {
-			closing = nil // from now on
-			if o.isSpare() && now < o.latestRequest() {
-				next = min(next, o.latestRequest()) // a late attempt is awaited no longer than that
-			}
-		}
-		switch {
-		case c.isOver(o, now):
-			return false
-		case next > now:
-			g.sleep(next, o.dropped, c.abandoned.Done(), closing)
-		case c.begin(o):
-			return true
-		}
+// drop ends the work on the orphan. c.mu must be held.
+func (c *cleaner) drop(o *orphan) {
+	if c.abandoned && o.state == orphanUnanswered {
+		o.err = errors.Join(errAbandoned, o.err)
 	}
+	if (c.closing || c.abandoned) && o.isUnresolved(c.guard.clock.Now()) {
+		c.lost++
+	}
+	c.guard.reportOrphan(o, false)
 }
 
-// isOver reports whether nothing remains to be done, or can be done, for the orphan.
-func (c *cleaner) isOver(o *orphan, now time.Duration) bool {
-	closed := c.guard.isClosed()
-	select {
-	case <-o.dropped:
-		return true
-	default:
-	}
-	switch {
-	case o.state != orphanUnanswered && (!o.late || o.state == orphanReleased && (closed || now >= o.until)):
-		return true
-	case c.abandoned.Err() != nil:
-		return !o.last || o.tries > 0
-	}
-	return closed && o.permanent || o.tries > 0 && now >= o.until
-}
-
-// begin begins a clean-up. It waits if too many are under way, and returns false if the orphan is
-// over by then. A spare orphan does not wait, so that claims come first that the store may have.
-func (c *cleaner) begin(o *orphan) bool {
-	now := c.guard.clock.Now
-	if o.isSpare() && len(c.slots) == cap(c.slots) {
-		o.next = now() + slotPause
-		return false
-	}
-	if !o.last {
-		select {
-		case c.slots <- struct{}{}:
-		case <-c.abandoned.Done():
-			return false
-		}
-	}
-	if c.isOver(o, now()) {
-		c.end(o)
-		return false
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	delete(c.waiting, o)
-	delete(c.spare, o)
-	c.trying++
-	return true
-}
-
-// end ends what begin has begun.
-func (c *cleaner) end(o *orphan) {
-	if !o.last {
-		<-c.slots
-	}
-}
-
-// try cleans up once.
-func (c *cleaner) try(o *orphan) {
+// try releases the orphan once.
+func (c *cleaner) try(ctx context.Context, o *orphan) {
 	g := c.guard
 	after := driver.After{}
 	if o.leave != nil {
 		after = o.leave()
 	}
-	sent, within := g.clock.Now(), max(o.claim.TTL/3, time.Second)
-	if o.last {
-		within = time.Second
-	}
-	call := lazyctx.NewCall(g.detached(), g.clock.Time(sent+min(o.claim.TTL, within)), 0)
-	if !o.last {
-		call.Stop = c.abandoned
-	}
-	defer call.End(nil)
+	ctx, cancel := context.WithTimeout(ctx, c.patience(o))
+	defer cancel()
+	sent := g.clock.Now()
 	err := errAborted // unless Release returns
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("%w: %v", errAborted, p)
 		}
-		c.mu.Lock()
-		defer c.mu.Unlock()
 		o.note(g, sent, err)
-		if o.isSpare() {
-			c.spare[o] = struct{}{}
-		} else {
-			c.waiting[o] = struct{}{}
-		}
-		c.trying--
-		c.end(o)
 	}()
-	_, err = g.releaseClaim(call, o.claim, after)
+	_, err = g.releaseClaim(ctx, o.claim, after)
 }
 
-// drop ends the work on the orphan.
-func (c *cleaner) drop(o *orphan) {
+// patience returns for how long to wait for the answer to a clean-up.
+func (c *cleaner) patience(o *orphan) time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	delete(c.waiting, o)
-	delete(c.spare, o)
-	abandoned := c.abandoned.Err() != nil
-	if abandoned && o.state == orphanUnanswered {
-		o.err = errors.Join(errAbandoned, o.err)
+	if c.abandoned {
+		return min(o.claim.TTL, time.Second)
 	}
-	if (abandoned || c.guard.isClosed()) && o.isUnresolved(c.guard.clock.Now()) {
-		c.lost++
-	}
-	o.report(c.guard, false)
-}
-
-// unreleased returns how many claims were not released when the Guard was closed.
-func (c *cleaner) unreleased() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	n := c.lost
-	for _, some := range []map[*orphan]struct{}{c.waiting, c.spare} {
-		for o := range some {
-			if o.isUnresolved(c.guard.clock.Now()) {
-				n++
-			}
-		}
-	}
-	return n
+	return min(o.claim.TTL, max(o.claim.TTL/3, time.Second))
 }
 
 // note takes the answer to a clean-up that was sent at an instant.
@@ -321,7 +348,7 @@ func (o *orphan) note(g *Guard, sent time.Duration, err error) {
 		o.err = asStoreError(driver.OpCleanUp, o.claim.Key, err)
 		o.next = now + g.jitter.Retry(o.tries)
 		if o.permanent { // unless someone corrects the cause
-			o.next = o.until
+			o.next = max(o.until, now+1)
 		}
 	case o.leave != nil && o.late: // from now on it is an acquire without an answer
 		o.leave, o.since, o.until = nil, now, now+2*o.claim.TTL
@@ -331,41 +358,51 @@ func (o *orphan) note(g *Guard, sent time.Duration, err error) {
 		if sent >= o.latestRequest() {
 			o.state = orphanReleased
 		}
-		o.next = now + o.interval
+		o.next = min(now+o.interval, max(o.until, now+1))
 		o.interval += o.interval / 2
 	}
-	o.reportCall(g, sent, now-sent)
+	g.reportCleanUp(o, sent, now-sent)
 }
 
-// newOrphan returns the orphan that a call to the store has left. Hooks are called for it.
-func (g *Guard) newOrphan(ctx context.Context, set *settings, key string, op driver.Op, c driver.Claim) orphan {
-	o := orphan{claim: c}
-	if len(set.hooks) > 0 {
-		o.hooks, o.ctx, o.op, o.event = set.hooks, context.WithoutCancel(ctx), op, g.event(set, key, c.Owner, 0)
+// abandon gives up what is not released yet. The calls under way are ended.
+func (c *cleaner) abandon() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.abandoned = true
+	if c.stop != nil {
+		c.stop()
 	}
+	c.signal()
+}
+
+// unreleased returns how many claims were not released when the Guard was closed.
+func (c *cleaner) unreleased() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := c.lost
+	now := c.guard.clock.Now()
+	for _, q := range []orphanHeap{c.waiting, c.spare} {
+		for _, o := range q {
+			if o.isUnresolved(now) {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// orphanHeap is a heap of orphans by when to clean them up. It implements heap.Interface.
+type orphanHeap []*orphan
+
+func (q orphanHeap) Len() int           { return len(q) }
+func (q orphanHeap) Less(i, j int) bool { return q[i].next < q[j].next }
+func (q orphanHeap) Swap(i, j int)      { q[i], q[j] = q[j], q[i] }
+func (q *orphanHeap) Push(x any)        { *q = append(*q, x.(*orphan)) }
+
+func (q *orphanHeap) Pop() any {
+	last := len(*q) - 1
+	o := (*q)[last]
+	(*q)[last] = nil
+	*q = (*q)[:last]
 	return o
-}
-
-// report has the hooks called for the begin, or the end, of the work on the orphan.
-func (o *orphan) report(g *Guard, begins bool) {
-	if len(o.hooks) == 0 {
-		return
-	}
-	e := OrphanEvent{Event: o.event, Op: o.op, Pending: begins, Attempts: o.tries}
-	e.Start = g.clock.Time(o.since)
-	if !begins {
-		e.Duration, e.Err = g.clock.Now()-o.since, o.err
-	}
-	hs, ctx := o.hooks, o.ctx
-	g.reporter.report(&e.Event, true, func() { hs.call(func(h *Hook) { send(ctx, h.Orphan, e) }) })
-}
-
-// reportCall has the hooks called for a clean-up.
-func (o *orphan) reportCall(g *Guard, sent, took time.Duration) {
-	if len(o.hooks) == 0 {
-		return
-	}
-	e := CallEvent{Event: o.event, Op: driver.OpCleanUp, Duration: took, Err: o.err}
-	e.Start = g.clock.Time(sent)
-	g.reporter.reportCall(o.ctx, o.hooks, e)
 }

@@ -124,16 +124,7 @@ func (r *release) begin(h *holder, end releaseOptions) {
 		h.lose(LossSuspended, now-h.validUntil())
 		lost = true
 	}
-	r.holder, r.at, r.record = h, now, h.record
-	if h.lost != nil {
-		r.err, r.storeEnd = h.lost, now+t.claim.TTL
-	} else {
-		r.storeEnd = t.validUntil() + t.margin
-		r.marks = end.complete && h.set.window > 0 && !h.discard && h.markerTime(now) > 0
-	}
-	if r.neverAccepted = h.state == holderOffered; r.neverAccepted {
-		g.active.add(1) // so far, it counted with the call to which it was offered
-	}
+	r.init(h, end, now)
 	h.state, h.cause = holderReleased, cause
 	h.over.Store(true)
 	switch {
@@ -154,6 +145,21 @@ func (r *release) begin(h *holder, end releaseOptions) {
 	}
 	if r.state == releasePassedOn {
 		g.active.add(-1)
+	}
+}
+
+// init makes r the release of h, which begins at the instant now. Guard.mu must be held.
+func (r *release) init(h *holder, end releaseOptions, now time.Duration) {
+	t := h.storeLease
+	r.holder, r.at, r.record = h, now, h.record
+	if h.lost != nil {
+		r.err, r.storeEnd = h.lost, now+t.claim.TTL
+	} else {
+		r.storeEnd = t.validUntil() + t.margin
+		r.marks = end.complete && h.set.window > 0 && !h.discard && h.markerTime(now) > 0
+	}
+	if r.neverAccepted = h.state == holderOffered; r.neverAccepted {
+		h.guard.active.add(1) // so far, it counted with the call to which it was offered
 	}
 }
 
@@ -212,13 +218,12 @@ func (r *release) finish() {
 			r.err = driver.NewStoreError("", driver.OpRelease, r.claim.Key, errAborted)
 		}
 		own := *r // r itself need not be on the heap
-		o := g.newOrphan(&h.ctx, h.set, h.key, driver.OpRelease, r.claim)
-		o.leave, o.late, o.until = own.after, h.storeLease.late, max(r.storeEnd, g.clock.Now())+patience
-		g.cleaner.add(o)
+		g.cleaner.add(orphan{
+			claim: r.claim, leave: own.after, late: h.storeLease.late,
+			until: max(r.storeEnd, g.clock.Now()) + patience, report: newOrphanReport(&h.ctx, h.set, h.key, driver.OpRelease),
+		})
 	case h.storeLease.late:
-		o := g.newOrphan(&h.ctx, h.set, h.key, driver.OpAcquire, r.claim)
-		o.late = true
-		g.cleaner.add(o)
+		g.cleaner.add(orphan{claim: r.claim, late: true, report: newOrphanReport(&h.ctx, h.set, h.key, driver.OpAcquire)})
 	}
 	defer g.active.add(-1)
 	if g.mu.Lock(); g.queues.Len() > 0 {
@@ -261,26 +266,4 @@ func (r *release) noteCall(sent time.Duration, err error) error {
 	r.tried++
 	r.took = now - r.at
 	return err
-}
-
-// report calls the hooks for a release.
-func (r *release) report() {
-	if r.state == releaseNone || r.neverAccepted || len(r.holder.set.hooks) == 0 {
-		return
-	}
-	h, hs := r.holder, hooks(r.holder.set.hooks)
-	for _, c := range r.calls[:r.tried] {
-		e := h.releaseCall(c.sent, c.took, c.err)
-		hs.call(func(k *Hook) { send(&h.ctx, k.Call, e) })
-	}
-	e := ReleaseEvent{
-		LeaseEvent: h.event(r.at), Duration: r.took, Held: r.at - h.granted, Attempts: r.tried,
-		HandedOff: r.state == releasePassedOn, Err: r.err,
-	}
-	hs.call(func(k *Hook) { send(&h.ctx, k.Release, e) })
-}
-
-// releaseCall returns the event of a request to release h.
-func (h *holder) releaseCall(sent, took time.Duration, err error) CallEvent {
-	return CallEvent{Event: h.event(sent).Event, Op: driver.OpRelease, Duration: took, Err: err}
 }

@@ -2,7 +2,7 @@ package guard
 
 import (
 	"context"
-	"time"
+	"sync"
 )
 
 const (
@@ -12,11 +12,15 @@ const (
 	mostPendingLosses = 20_000
 )
 
-// reporter calls hooks for what happens in the background, in order. A hook that blocks delays only
-// other reports.
+// reporter calls hooks for what happens in the background, in order, from a goroutine that ends
+// when nothing is left to report: a hook that blocks delays only other reports.
 type reporter struct {
-	serial
-	dropped int // since the last event that was passed on
+	tasks *tasks
+
+	mu      sync.Mutex
+	queue   []func() // each calls hooks for an event
+	dropped int      // since the last event that was passed on
+	running bool
 }
 
 // report has call called, which calls hooks for the event e. The event is dropped if too many wait.
@@ -24,14 +28,18 @@ type reporter struct {
 func (r *reporter) report(e *Event, important bool, call func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if n := len(r.waiting); n >= mostPendingLosses || n >= mostPending && !important {
+	if n := len(r.queue); n >= mostPendingLosses || n >= mostPending && !important {
 		r.dropped++
 		return
 	}
 	if e != nil {
 		e.Dropped, r.dropped = r.dropped, 0
 	}
-	r.add(call)
+	r.queue = append(r.queue, call)
+	if !r.running {
+		r.running = true
+		r.tasks.start(r.run)
+	}
 }
 
 // reportCall has the hooks called for a call to the store.
@@ -39,10 +47,31 @@ func (r *reporter) reportCall(ctx context.Context, hs hooks, e CallEvent) {
 	r.report(&e.Event, false, func() { hs.call(func(h *Hook) { send(ctx, h.Call, e) }) })
 }
 
-// event returns what all events of a call with these settings have. start is when the operation
-// began.
-func (g *Guard) event(set *settings, key, owner string, start time.Duration) Event {
-	return Event{
-		Name: set.name, Key: key, Owner: owner, TTL: set.ttl, Start: g.clock.Time(start), Purpose: set.purpose,
+// run passes the events on. If a hook ends the goroutine, another one goes on.
+func (r *reporter) run() {
+	finished := false
+	defer func() {
+		if !finished {
+			r.tasks.start(r.run)
+		}
+	}()
+	for {
+		r.mu.Lock()
+		if len(r.queue) == 0 {
+			r.running, r.queue = false, nil
+			finished = true
+			r.mu.Unlock()
+			return
+		}
+		call := r.queue[0]
+		r.queue = r.queue[1:]
+		r.mu.Unlock()
+		call()
 	}
+}
+
+func (r *reporter) isRunning() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.running
 }

@@ -15,19 +15,11 @@ type run struct {
 	releases bool            // the run releases the holder in the end
 	joined   bool            // the holder belongs to another call
 	others   []*holder       // the holders of the other keys of DoAll
-	state    runState
+	returned bool            // the function returned: it did not panic or end its goroutine
+	ended    bool            // a lease of the run ended before the function returned
 	start    time.Duration
 	took     time.Duration
 }
-
-// A runState is how a run has ended.
-type runState uint8
-
-const (
-	runAborted    runState = iota // the function panicked, or ended its goroutine
-	runReturned                   // the function returned
-	runLeaseEnded                 // it returned, and a lease of the run had ended before
-)
 
 // run calls f, and releases the holder if the run is to do so.
 func (r *run) run(f func(context.Context) error) (err error) {
@@ -41,7 +33,7 @@ func (r *run) run(f func(context.Context) error) (err error) {
 		r.begin()
 	}
 	err = f(r.ctx)
-	r.state = runReturned
+	r.returned = true
 	return err
 }
 
@@ -54,10 +46,10 @@ func (r *run) end(own *release, err error) error {
 	}
 	if r.releases {
 		over = ErrReleased
-		own.begin(h, releaseOptions{complete: r.state == runReturned && err == nil, run: r.ctx})
+		own.begin(h, releaseOptions{complete: r.returned && err == nil, run: r.ctx})
 		own.send(r.caller)
 	}
-	if r.state == runAborted {
+	if !r.returned {
 		return err
 	}
 	for _, other := range r.others {
@@ -68,7 +60,7 @@ func (r *run) end(own *release, err error) error {
 	}
 	//nolint:errorlint // the cause is never wrapped
 	if lost, cause := h.ended(); lost != nil || cause != over {
-		r.state = runLeaseEnded
+		r.ended = true
 		return h.endedError(r.caller, err, true)
 	}
 	if own.err != nil && own.marks {
@@ -120,24 +112,4 @@ func (e *functionError) Ran() bool     { return true }
 func Ran(err error) bool {
 	var e interface{ Ran() bool }
 	return !errors.As(err, &e) || e.Ran()
-}
-
-// event returns the event of the begin of the run.
-func (r *run) event() RunEvent {
-	e := RunEvent{r.holder.event(r.start), r.joined}
-	if r.joined || e.Purpose == PurposeAuxiliary {
-		e.Purpose = PurposeRun
-	}
-	return e
-}
-
-// reportStart calls the hooks for the start of the run, and sets its context.
-func (r *run) reportStart() {
-	r.ctx = start(r.ctx, r.hooks, r.event(), func(h *Hook) func(context.Context, RunEvent) context.Context { return h.RunStart })
-}
-
-// report calls the hooks for the end of the run.
-func (r *run) report(err error) {
-	e := RunEndEvent{RunEvent: r.event(), Duration: r.took, Aborted: r.state == runAborted, LeaseEnded: r.state == runLeaseEnded, Err: err}
-	r.hooks.call(func(h *Hook) { send(r.ctx, h.RunEnd, e) })
 }

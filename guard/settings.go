@@ -3,6 +3,7 @@ package guard
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -33,8 +34,7 @@ type settings struct {
 	noRenewal, fair bool
 	detached        bool // see Adapter.Detached
 	marking
-	purpose  Purpose
-	probe    bool // the adapter handles ErrBusy itself, see Adapter.Probe
+	purpose
 	hooks    []Hook
 	deferral *Deferral       // see Adapter.Defer; or nil
 	given    map[string]bool // by the name of an option that was given: it is not "off"; or nil
@@ -43,8 +43,15 @@ type settings struct {
 
 // marking says what done marker a run leaves: none if the window is 0.
 type marking struct {
-	window time.Duration
-	period time.Duration // of WithOncePer: the window counts from the start of the run; or 0
+	window    time.Duration
+	fromStart bool // the window counts from the start of the run
+}
+
+// purpose says what a lease is for, as hooks report it.
+type purpose struct {
+	auxiliary bool // it is an adapter's own, see Adapter.Auxiliary
+	probe     bool // the adapter handles ErrBusy itself, see Adapter.Probe
+	candidate bool // it is that of a Candidate
 }
 
 // runContext returns the parent of the context of a run, for the context of the caller.
@@ -125,20 +132,9 @@ func (s *settings) with(opts []Option) (*settings, error) {
 	return s, nil
 }
 
-// stored returns the key by which the store knows a key, which check has accepted. Without a
-// namespace, a key that begins with one is a *KeyError: it would be a key of another Guard.
-func (s *settings) stored(key string, check func(stored string) error) (string, error) {
-	if s.namespace != "" {
-		key = driver.JoinNamespace(s.namespace, key)
-	} else if namespace, _ := driver.SplitNamespace(key); namespace != "" {
-		return "", &KeyError{Key: key, Reason: fmt.Sprintf("begins with a namespace: use WithNamespace(%q), or another key", namespace)}
-	}
-	return key, check(key)
-}
-
 // onceOption names the option that has set the window.
 func (m marking) onceOption() string {
-	if m.period != 0 {
+	if m.fromStart {
 		return "WithOncePer"
 	}
 	return "WithOnce"
@@ -147,7 +143,7 @@ func (m marking) onceOption() string {
 // lasts returns how long a done marker lasts that is left at an instant by a run whose lease was
 // granted at another, or 0 if there is to be none.
 func (m marking) lasts(granted, at time.Duration) time.Duration {
-	if m.period != 0 {
+	if m.fromStart {
 		return max(0, granted+m.window-at)
 	}
 	return m.window
@@ -174,5 +170,15 @@ func (s *settings) on() *settings {
 	}
 	own := *s
 	own.hooks = on
+	return &own
+}
+
+// chosen returns s without the hooks that are off. The others are not asked again.
+func (s *settings) chosen() *settings {
+	own := *s
+	own.hooks = slices.Clone(hooks(s.hooks).on())
+	for i := range own.hooks {
+		own.hooks[i].Off = nil
+	}
 	return &own
 }

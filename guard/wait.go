@@ -139,12 +139,6 @@ func (a *acquisition) leave() {
 	offered := a.waiter.Leave()
 	g.unlock()
 	if offered {
-		_ = a.offered.lease.Release(a.caller)
+		a.reject()
 	}
-}
-
-// reportWait calls the hooks for the begin of the wait.
-func (a *acquisition) reportWait() {
-	e := WaitEvent{a.event(a.start), a.last}
-	hooks(a.set.hooks).call(func(h *Hook) { send(a.ctx, h.Wait, e) })
 }

@@ -2,6 +2,7 @@ package guard
 
 import (
 	"context"
+	"sync"
 	"time"
 )
 
@@ -17,35 +18,32 @@ func (a Adapter) Watch(key string, f func(ctx context.Context), opts ...Option) 
 	if err != nil || !g.notifies() {
 		return func() {}
 	}
-	w := &watch{serial: serial{tasks: &g.background}}
-	ctx, cancel := context.WithCancel(context.Background())
-	w.call, w.cancel = func() { f(ctx) }, cancel
+	w := &watch{guard: g, f: f}
+	w.ctx, w.cancel = context.WithCancel(context.Background())
 	g.mu.Lock()
 	if g.isClosed() {
 		g.mu.Unlock()
-		cancel()
+		w.cancel()
 		return func() {}
 	}
 	g.watches[w] = w.end
 	g.mu.Unlock()
 	// It may notify at once.
 	w.started(g.subscriber.Subscribe(stored, "", func(time.Duration) { w.notify() }))
-	return func() {
-		g.mu.Lock()
-		delete(g.watches, w)
-		g.mu.Unlock()
-		w.end()
-	}
+	return w.stop
 }
 
 // A watch is a subscription of an adapter.
 type watch struct {
-	call   func() // the adapter's function
-	cancel func() // ends the context of the function
+	guard  *Guard
+	f      func(context.Context)
+	ctx    context.Context // the context of f
+	cancel context.CancelFunc
 
-	serial
-	// serial.mu guards what follows.
+	mu          sync.Mutex
 	over        bool
+	running     bool // f is running
+	notified    bool // a notification came after f began
 	unsubscribe func()
 }
 
@@ -62,15 +60,47 @@ func (w *watch) started(unsubscribe func()) {
 func (w *watch) notify() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if !w.over && len(w.waiting) == 0 {
-		w.add(w.call)
+	w.notified = true
+	if w.over || w.running {
+		return
 	}
+	w.running = true
+	w.guard.background.start(w.run)
+}
+
+// run calls f as long as there are notifications. If f ends its goroutine (runtime.Goexit), another
+// one goes on.
+func (w *watch) run() {
+	ended := false
+	defer func() {
+		if !ended {
+			w.guard.background.start(w.run)
+		}
+	}()
+	for {
+		w.mu.Lock()
+		if w.over || !w.notified {
+			w.running, ended = false, true
+			w.mu.Unlock()
+			return
+		}
+		w.notified = false
+		w.mu.Unlock()
+		contain(func() { w.f(w.ctx) })
+	}
+}
+
+func (w *watch) stop() {
+	w.guard.mu.Lock()
+	delete(w.guard.watches, w)
+	w.guard.mu.Unlock()
+	w.end()
 }
 
 func (w *watch) end() {
 	w.mu.Lock()
 	over, unsubscribe := w.over, w.unsubscribe
-	w.over, w.waiting = true, nil
+	w.over = true
 	w.mu.Unlock()
 	w.cancel()
 	if !over && unsubscribe != nil {

@@ -102,7 +102,7 @@ var safety = []mutant{
 	},
 	{
 		name: "mutant_clean_up_once", rule: 5, does: "the clean-up is not repeated for a request that arrives after it",
-		hunks: []hunk{{"guard/orphan.go", "case o.state != orphanUnanswered && (!o.late || o.state == orphanReleased && (closed || now >= o.until)):", "case o.state != orphanUnanswered:"}},
+		hunks: []hunk{{"guard/orphan.go", "case o.state != orphanUnanswered && (!o.late || o.state == orphanReleased && (c.closing || now >= o.until)):", "case o.state != orphanUnanswered:"}},
 		pkg:   "guard", test: "TestAcquire_cleansUpARequestThatArrivesAfterTheCleanUp",
 	},
 	{
@@ -152,7 +152,7 @@ var safety = []mutant{
 	},
 	{
 		name: "mutant_panic_keeps_the_lease", rule: 6, does: "the lease of a function that panics is not released",
-		hunks: []hunk{{"guard/run.go", "if r.releases {", "if r.releases && r.state == runReturned {"}},
+		hunks: []hunk{{"guard/run.go", "if r.releases {", "if r.releases && r.returned {"}},
 		pkg:   "guard", test: "TestDo_releasesAndPropagatesAPanic",
 	},
 	{
