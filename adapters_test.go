@@ -43,8 +43,8 @@ func TestAdapters_optionsOfGuard(t *testing.T) {
 		"http":             {Start: startHTTP(idempotency.Replay), Refused: alone, ByGuard: alone},
 		"http, Reject":     {Start: startHTTP(idempotency.Reject), Refused: alone, ByGuard: alone},
 		"http, Exclusive":  {Start: startHTTP(idempotency.Exclusive), Refused: replaces, ByGuard: replaces},
-		"asynq":            {Start: startAsynq(guardasynq.ByType(), guardasynq.WithLease), Refused: replaces, ByGuard: replaces},
-		"asynq, of a task": {Start: startAsynq(guardasynq.ByType(), ofTask), Refused: []string{"WithWait", "WithOnce"}, ByGuard: replaces},
+		"asynq":            {Start: startAsynq(guardasynq.FromType(), guardasynq.WithLease), Refused: replaces, ByGuard: replaces},
+		"asynq, of a task": {Start: startAsynq(guardasynq.FromType(), ofTask), Refused: []string{"WithWait", "WithOnce"}, ByGuard: replaces},
 		"asynq, once":      {Start: startAsynq(nil, guardasynq.WithLease), Refused: alone, ByGuard: alone},
 		"asynq, once, of a task": {Start: startAsynq(nil, ofTask), ByGuard: alone,
 			Refused: []string{"WithWait", "WithOnce", "WithShared", "WithLimit"}},
@@ -97,7 +97,7 @@ func startAsynq(key guardasynq.KeyFunc, with func(...guard.Option) guardasynq.Op
 	return func(t *testing.T, g *guard.Guard, lease ...guard.Option) error {
 		opts := []guardasynq.Option{nowhere(t), guardasynq.WithBusy(guardasynq.Skip), with(lease...)}
 		if key == nil {
-			opts = append(opts, guardasynq.WithOnce(time.Hour, guardasynq.ByPayload()))
+			opts = append(opts, guardasynq.WithOnce(time.Hour, guardasynq.FromPayload()))
 		}
 		wrap, err := guardasynq.New(g, key, opts...)
 		if err != nil {

@@ -67,7 +67,7 @@ func TestOptions_nilIsASettingErrorInEveryPackage(t *testing.T) {
 		},
 		"asynq": func() error { _, err := guardasynq.New(g, nil, nil); return err },
 		"asynq, of a lease": func() error {
-			_, err := guardasynq.New(g, guardasynq.ByType(), guardasynq.WithLease(nil), guardasynq.WithBusy(guardasynq.Fail))
+			_, err := guardasynq.New(g, guardasynq.FromType(), guardasynq.WithLease(nil), guardasynq.WithBusy(guardasynq.Fail))
 			return err
 		},
 		"scheduler":       func() error { _, err := guardscheduler.New(g, nil, nil, nil); return err },

@@ -67,7 +67,7 @@ func meetOverHTTP(t *testing.T, _ *redistest.Server, shop, billing *guard.Guard)
 func meetInAsynq(t *testing.T, server *redistest.Server, shop, billing *guard.Guard) {
 	rdb := server.Client(t)
 	run := func(g *guard.Guard) (runs int) {
-		wrap, err := guardasynq.New(g, guardasynq.ByPayload(), guardasynq.WithOnce(time.Hour, guardasynq.ByPayload()), guardasynq.WithClient(
+		wrap, err := guardasynq.New(g, guardasynq.FromPayload(), guardasynq.WithOnce(time.Hour, guardasynq.FromPayload()), guardasynq.WithClient(
 			asynq.NewClientFromRedisClient(rdb), asynq.NewInspectorFromRedisClient(rdb)))
 		require.NoError(t, err)
 		h := wrap(asynq.HandlerFunc(func(context.Context, *asynq.Task) error {

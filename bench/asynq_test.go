@@ -61,7 +61,7 @@ func guardedAsynq(b *testing.B, s station, work asynq.Handler) asynq.Handler {
 	g, err := guard.New(single.New(s.rdb), guard.WithNamespace("test"))
 	require.NoError(b, err)
 	b.Cleanup(func() { require.NoError(b, g.Close(context.Background())) })
-	mw, err := guardasynq.New(g, guardasynq.ByJSON("order"), guardasynq.WithClient(s.client, s.inspector))
+	mw, err := guardasynq.New(g, guardasynq.FromJSON("order"), guardasynq.WithClient(s.client, s.inspector))
 	require.NoError(b, err)
 	return mw(work)
 }
@@ -104,8 +104,7 @@ func benchmarkAsynq(b *testing.B, impl asynqImpl, work time.Duration, workers in
 		return nil
 	}))
 	config := asynq.Config{Concurrency: workers, LogLevel: asynq.FatalLevel}
-	guardasynq.Configure(&config)
-	srv := asynq.NewServer(conn, config)
+	srv := asynq.NewServer(conn, guardasynq.Configure(config))
 	b.ResetTimer()
 	require.NoError(b, srv.Start(handler))
 	<-all

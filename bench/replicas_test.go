@@ -46,8 +46,9 @@ const (
 
 // replicaTask is what each task carries.
 type replicaTask struct {
-	Customer int `json:"customer"`
-	Next     int `json:"next"` // inOrder: how many tasks of the customer follow
+	Customer int       `json:"customer"`
+	Next     int       `json:"next"` // inOrder: how many tasks of the customer follow
+	Sent     time.Time `json:"sent"`
 }
 
 const (
@@ -56,6 +57,9 @@ const (
 	replicaDone = "bench:done"
 	// replicaMet counts the handlers that ran at the same time as another one of their customer.
 	replicaMet = "bench:met"
+	// replicaLate is the list of the times from the enqueueing of tasks to the begins of their
+	// handlers, in nanoseconds, of all customers but the first.
+	replicaLate = "bench:late"
 )
 
 // serveReplica is the worker's main. It starts to work after a line of input, and stops at the end
@@ -80,16 +84,16 @@ func (r replica) serve() error {
 		return err
 	}
 	client := asynq.NewClient(conn)
-	byCustomer, err := guardasynq.New(g, guardasynq.ByJSON("customer"), guardasynq.WithClient(client, asynq.NewInspector(conn)))
+	byCustomer, err := guardasynq.New(g, guardasynq.FromJSON("customer"), guardasynq.WithClient(client, asynq.NewInspector(conn)))
 	if err != nil {
 		return err
 	}
 	config := asynq.Config{Concurrency: replicaWorkers, LogLevel: asynq.FatalLevel}
-	guardasynq.Configure(&config) // also of a floor, so that all look for tasks equally often
 	handler := map[string]asynq.Handler{
 		byGuard: byCustomer(r.handler(rdb)), byToken: withToken(rdb, r.handler(rdb)), inOrder: thenNext(client, r.handler(rdb)),
 	}[r.Around]
-	server := asynq.NewServer(conn, config)
+	// also of a floor, so that all look for tasks equally often
+	server := asynq.NewServer(conn, guardasynq.Configure(config))
 	fmt.Println("ready")
 	in := bufio.NewReader(os.Stdin)
 	if _, err := in.ReadString('\n'); err != nil {
@@ -110,6 +114,9 @@ func (r replica) handler(rdb *redis.Client) asynq.HandlerFunc {
 		var p replicaTask
 		if err := json.Unmarshal(task.Payload(), &p); err != nil {
 			return err
+		}
+		if p.Customer > 0 {
+			rdb.RPush(ctx, replicaLate, time.Since(p.Sent).Nanoseconds())
 		}
 		open := fmt.Sprint("bench:open:", p.Customer)
 		if rdb.Incr(ctx, open).Val() != 1 {
@@ -151,6 +158,7 @@ func thenNext(client *asynq.Client, next asynq.Handler) asynq.Handler {
 }
 
 func (p replicaTask) enqueue(client *asynq.Client) error {
+	p.Sent = time.Now()
 	payload, err := json.Marshal(p)
 	if err == nil {
 		_, err = client.Enqueue(asynq.NewTask("charge", payload))

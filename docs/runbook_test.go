@@ -149,7 +149,7 @@ func chargeCustomer42(t *testing.T, g *guard.Guard, addr string) {
 	at := asynq.RedisClientOpt{Addr: addr}
 	client, inspector := asynq.NewClient(at), asynq.NewInspector(at)
 	t.Cleanup(func() { assert.NoError(t, client.Close()); assert.NoError(t, inspector.Close()) })
-	byCustomer, err := guardasynq.New(g, guardasynq.ByJSON("customer"), guardasynq.WithClient(client, inspector))
+	byCustomer, err := guardasynq.New(g, guardasynq.FromJSON("customer"), guardasynq.WithClient(client, inspector))
 	require.NoError(t, err)
 	running, end := make(chan struct{}), make(chan struct{})
 	tasks := asynq.NewServeMux()
@@ -159,8 +159,7 @@ func chargeCustomer42(t *testing.T, g *guard.Guard, addr string) {
 		return nil
 	})))
 	config := asynq.Config{Concurrency: 1, LogLevel: asynq.FatalLevel}
-	guardasynq.Configure(&config)
-	server := asynq.NewServer(at, config)
+	server := asynq.NewServer(at, guardasynq.Configure(config))
 	require.NoError(t, server.Start(tasks))
 	t.Cleanup(func() { close(end); server.Shutdown() })
 	_, err = client.Enqueue(asynq.NewTask("charge", []byte(`{"customer":"42"}`)))

@@ -50,7 +50,7 @@ var noQueue = guardasynq.WithClient(asynq.NewClient(asynq.RedisClientOpt{}), asy
 // viaAsynq has a task processed. It is skipped if one with its key does not end within 10 s.
 func viaAsynq(t *testing.T, s *site, g *guard.Guard, name string, f func(ctx context.Context) error) {
 	t.Helper()
-	once, err := guardasynq.New(g, nil, noQueue, guardasynq.WithBusy(guardasynq.Skip), guardasynq.WithWait(10*time.Second), guardasynq.WithOnce(time.Hour, guardasynq.ByPayload()),
+	once, err := guardasynq.New(g, nil, noQueue, guardasynq.WithBusy(guardasynq.Skip), guardasynq.WithWait(10*time.Second), guardasynq.WithOnce(time.Hour, guardasynq.FromPayload()),
 		guardasynq.WithLease(guard.WithTTL(ttl)))
 	require.NoError(t, err)
 	handler := once(asynq.HandlerFunc(func(ctx context.Context, _ *asynq.Task) error { return f(ctx) }))

@@ -59,7 +59,7 @@ func work(addr string) (err error) {
 	}
 	defer func() { err = errors.Join(err, g.Close(context.Background())) }()
 
-	byCustomer, err := guardasynq.New(g, guardasynq.ByJSON("customer"), guardasynq.WithClient(client, inspector))
+	byCustomer, err := guardasynq.New(g, guardasynq.FromJSON("customer"), guardasynq.WithClient(client, inspector))
 	if err != nil {
 		return err
 	}
@@ -67,9 +67,8 @@ func work(addr string) (err error) {
 	mux.Handle("charge", byCustomer(asynq.HandlerFunc(charge)))
 
 	config := asynq.Config{Concurrency: 4, ShutdownTimeout: time.Second, LogLevel: asynq.ErrorLevel}
-	guardasynq.Configure(&config) // last
 	fmt.Println("working")
-	return asynq.NewServer(of, config).Run(mux) // until Ctrl-C
+	return asynq.NewServer(of, guardasynq.Configure(config)).Run(mux) // until Ctrl-C
 }
 
 // An order is the payload of a task.

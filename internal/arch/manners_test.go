@@ -19,10 +19,9 @@ import (
 )
 
 // logs are the packages that log, as their users ask for it: logging has a hook that does, and
-// asynq's middleware a logger for tasks that it could not put back, and asynq's schedulers one for
-// what has no caller to return an error to. A Guard without any hook logs what only an operator can
-// mend (guard/default_log.go).
-var logs = []string{"/guard", "/logging", "/middleware/asynq", "/middleware/asynq/scheduler"}
+// asynq's schedulers a logger for what has no caller to return an error to. A Guard without any
+// hook logs what only an operator can fix (guard/default_log.go).
+var logs = []string{"/guard", "/logging", "/middleware/asynq/scheduler"}
 
 func TestManners_noPartLogs(t *testing.T) {
 	for _, p := range parts(t) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -35,7 +34,7 @@ type bubble struct {
 func inBubble(t *testing.T, f func(t *testing.T, b *bubble)) {
 	synctest.Test(t, func(t *testing.T) {
 		config := asynq.Config{Concurrency: 2}
-		guardasynq.Configure(&config)
+		config = guardasynq.Configure(config)
 		b := &bubble{t: t}
 		b.Locker = linetest.Line{Locker: memory.New(), Ask: b.ask}
 		b.base = func(context.Context) context.Context { return config.BaseContext() }
@@ -68,8 +67,7 @@ func (b *bubble) middleware(key guardasynq.KeyFunc, opts ...guardasynq.Option) (
 	noQueue := asynq.RedisClientOpt{Addr: "127.0.0.1:1"} // asynq delivers no task
 	client, inspector := asynq.NewClient(noQueue), asynq.NewInspector(noQueue)
 	m, err = guardasynq.New(g, key, append([]guardasynq.Option{
-		guardasynq.WithClient(client, inspector), guardasynq.WithLogger(slog.New(slog.DiscardHandler)),
-		guardasynq.WithObserver(guardasynq.Observer{End: b.seen.add}),
+		guardasynq.WithClient(client, inspector), aqObserve(b.seen.add),
 	}, opts...)...)
 	require.NoError(b.t, err)
 	return m, func() {
@@ -99,15 +97,15 @@ func (b *bubble) requirePostponed(err, why error) {
 	var postponed *guardasynq.PostponedError
 	require.ErrorAs(b.t, err, &postponed)
 	require.ErrorIs(b.t, err, why)
-	require.Len(b.t, b.seen.of(guardasynq.ResultUnavailable), 1)
+	require.Len(b.t, b.seen.of(resultUnavailable), 1)
 }
 
-var byCustomer = guardasynq.ByJSON("customer")
+var byCustomer = guardasynq.FromJSON("customer")
 
 // The request to the store alone may take 5 s.
 func TestDeadline_aTaskThatCannotGetItsKeyIsPostponedBefore(t *testing.T) {
 	for name, timeout := range map[string]time.Duration{"a second": time.Second, "3 s": 3 * time.Second, "half an hour": 30 * time.Minute} {
-		for with, opts := range map[string][]guardasynq.Option{"a key": nil, "WithOnce beside it": {guardasynq.WithOnce(time.Hour, guardasynq.ByPayload())}} {
+		for with, opts := range map[string][]guardasynq.Option{"a key": nil, "WithOnce beside it": {guardasynq.WithOnce(time.Hour, guardasynq.FromPayload())}} {
 			t.Run(name+", "+with, func(t *testing.T) {
 				inBubble(t, func(t *testing.T, b *bubble) {
 					m, end := b.middleware(byCustomer, opts...)
@@ -127,7 +125,7 @@ func TestDeadline_aTaskThatCannotGetItsKeyIsPostponedBefore(t *testing.T) {
 // If asynq learned of a success after the deadline, it would archive the task or run it again.
 func TestDeadline_asynqLearnsOfASuccessInTimeEvenIfTheReleaseHasNoAnswer(t *testing.T) {
 	for name, opts := range map[string][]guardasynq.Option{
-		"a key": nil, "WithOnce beside it": {guardasynq.WithOnce(time.Hour, guardasynq.ByPayload())},
+		"a key": nil, "WithOnce beside it": {guardasynq.WithOnce(time.Hour, guardasynq.FromPayload())},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, b *bubble) {
@@ -191,14 +189,14 @@ func TestLost_aRunThatAnOutageCutsOffIsPostponed(t *testing.T) {
 				require.ErrorIs(t, err, guard.ErrLost)
 				if c.postponed {
 					b.requirePostponed(err, guard.ErrLost)
-					require.Positive(t, b.seen.of(guardasynq.ResultUnavailable)[0].Fence)
+					require.Positive(t, b.seen.of(resultUnavailable)[0].Fence)
 					require.True(t, guardasynq.IsPostponed(&asynq.TaskInfo{State: asynq.TaskStateRetry, LastErr: err.Error()}))
 					require.NotContains(t, err.Error(), "guardasynq: postponed", "that has not run: Coalesce goes by it")
 					return
 				}
 				_, postponed := errors.AsType[*guardasynq.PostponedError](err)
 				require.False(t, postponed, "%v", err)
-				require.Len(t, b.seen.of(guardasynq.ResultRan), 1)
+				require.Len(t, b.seen.of(resultRan), 1)
 			})
 		})
 	}
@@ -207,7 +205,7 @@ func TestLost_aRunThatAnOutageCutsOffIsPostponed(t *testing.T) {
 // A task with a key and WithOnce has one lease while it waits for the other one.
 func TestOnce_aTaskThatLosesItsLeaseWhileItWaitsIsPostponed(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
-		m, end := b.middleware(byCustomer, guardasynq.WithOnce(time.Hour, guardasynq.ByPayload()),
+		m, end := b.middleware(byCustomer, guardasynq.WithOnce(time.Hour, guardasynq.FromPayload()),
 			guardasynq.WithBusy(guardasynq.Fail), guardasynq.WithWait(time.Minute))
 		defer end()
 		gate := make(chan struct{})
@@ -229,7 +227,7 @@ func TestOnce_aTaskThatLosesItsLeaseWhileItWaitsIsPostponed(t *testing.T) {
 
 func TestOnce_theWaitIsThatForBothLeases(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
-		m, end := b.middleware(byCustomer, guardasynq.WithOnce(time.Hour, guardasynq.ByPayload()),
+		m, end := b.middleware(byCustomer, guardasynq.WithOnce(time.Hour, guardasynq.FromPayload()),
 			guardasynq.WithBusy(guardasynq.Fail), guardasynq.WithWait(20*time.Second))
 		defer end()
 		gate := make(chan struct{})
@@ -247,38 +245,6 @@ func TestOnce_theWaitIsThatForBothLeases(t *testing.T) {
 		require.ErrorIs(t, <-repeat, guard.ErrBusy)
 		require.Less(t, time.Since(begun), 22*time.Second, "10 s for the one, and 10 s for the other")
 		close(gate)
-		require.NoError(t, <-holder)
-	})
-}
-
-// A task that waits for its key keeps no worker from a task that has no worker.
-func TestWait_anUnguardedTaskThatTakesTheLastWorkerEndsIt(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bubble) {
-		m, end := b.middleware(guardasynq.Optional(byCustomer), guardasynq.WithWait(20*time.Second))
-		defer end()
-		elsewhere, endElsewhere := b.middleware(byCustomer)
-		defer endElsewhere()
-		gate, begun := make(chan struct{}), make(chan struct{})
-		own := asynq.HandlerFunc(func(context.Context, *asynq.Task) error {
-			begun <- struct{}{}
-			<-gate
-			return nil
-		})
-		base := b.base
-		b.base = func(ctx context.Context) context.Context { return ctx } // of another server
-		holder := b.deliver(elsewhere(own), lifeTask{Customer: "c"}, 30*time.Minute)
-		<-begun
-		b.base = base
-		waits := b.deliver(m(own), lifeTask{Customer: "c"}, 30*time.Minute)
-		synctest.Wait()
-		require.Empty(t, waits)
-		free := b.deliver(m(own), lifeTask{}, 30*time.Minute)
-		<-begun
-		synctest.Wait()
-		require.Len(t, waits, 1)
-		require.ErrorIs(t, <-waits, guard.ErrBusy)
-		close(gate)
-		require.NoError(t, <-free)
 		require.NoError(t, <-holder)
 	})
 }

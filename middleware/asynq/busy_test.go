@@ -15,11 +15,11 @@ import (
 	guardasynq "github.com/seed-1795987d/onerun/middleware/asynq"
 )
 
-func TestRetryLater_costsNoAttemptAndNoWorker(t *testing.T) {
+func TestRequeue_costsNoAttemptAndNoWorker(t *testing.T) {
 	t.Parallel()
 	var reported aqErrors
 	s, w := newAqSite(t), newAqWork(t)
-	m := s.middleware(t, guardasynq.ByJSON("key"))
+	m := s.middleware(t, guardasynq.FromJSON("key"))
 	s.serve(t, aqConfig(func(c *asynq.Config) { c.Concurrency, c.ErrorHandler = 2, &reported }), m(w))
 	t.Cleanup(w.release)
 	s.enqueue(t, "import", aqJSON("k", "holder"))
@@ -29,7 +29,7 @@ func TestRetryLater_costsNoAttemptAndNoWorker(t *testing.T) {
 	require.Zero(t, info.Retried)
 	require.Equal(t, 1, info.MaxRetry)
 	require.Regexp(t, `^guardasynq: postponed by 1\d(\.\d+)?s: guard: "asynq:[\w-]{43}" is busy, held by ".+ pid \d+", for up to 1\d(\.\d+)?s$`, info.LastErr)
-	outcome := s.outcomes.await(t, guardasynq.ResultPostponed, 1)[0]
+	outcome := s.outcomes.await(t, resultPostponed, 1)[0]
 	require.Greater(t, outcome.After, 10*time.Second, "the holder's lease is of 15 s, and was just begun")
 	require.Less(t, outcome.After, 20*time.Second)
 	require.Empty(t, outcome.Copy)
@@ -52,7 +52,7 @@ func TestRetryLater_costsNoAttemptAndNoWorker(t *testing.T) {
 	require.Empty(t, ids)
 }
 
-func TestRetryLater_bringsTasksBackOneAfterTheOtherInTheirOrder(t *testing.T) {
+func TestRequeue_bringsTasksBackOneAfterTheOtherInTheirOrder(t *testing.T) {
 	t.Parallel()
 	for _, attempts := range []int{0, 5} {
 		t.Run(fmt.Sprint("MaxRetry ", attempts), func(t *testing.T) {
@@ -60,12 +60,9 @@ func TestRetryLater_bringsTasksBackOneAfterTheOtherInTheirOrder(t *testing.T) {
 			s, w, run := aqHolding(t, aqConfig())
 			for i := range 5 {
 				s.enqueue(t, "import", aqJSON("k", fmt.Sprint(i)), asynq.MaxRetry(attempts))
-				s.outcomes.await(t, guardasynq.ResultPostponed, i+1)
+				s.outcomes.await(t, resultPostponed, i+1)
 			}
 			for i := range 5 {
-				if i == 2 { // a long run: the task that was brought to follow it is postponed again
-					s.outcomes.await(t, guardasynq.ResultPostponed, 6)
-				}
 				run.returns(nil)
 				run = w.next(t)
 				require.Equal(t, aqJSON("k", fmt.Sprint(i)), run.payload)
@@ -78,7 +75,7 @@ func TestRetryLater_bringsTasksBackOneAfterTheOtherInTheirOrder(t *testing.T) {
 
 // A task that was brought is with a worker, which has not asked for its key yet: on a busy
 // machine, that takes a while.
-func TestRetryLater_bringsNoTaskBeforeTheOneThatIsAboutToAsk(t *testing.T) {
+func TestRequeue_bringsNoTaskBeforeTheOneThatIsAboutToAsk(t *testing.T) {
 	t.Parallel()
 	s, w := newAqSite(t), newAqWork(t)
 	var slow atomic.Bool
@@ -86,7 +83,7 @@ func TestRetryLater_bringsNoTaskBeforeTheOneThatIsAboutToAsk(t *testing.T) {
 		if slow.Load() && string(task.Payload()) == aqJSON("k", "1") {
 			time.Sleep(200 * time.Millisecond) // the machine
 		}
-		return guardasynq.ByJSON("key")(ctx, task)
+		return guardasynq.FromJSON("key")(ctx, task)
 	}, guardasynq.WithWait(0), guardasynq.WithDelay(10*time.Minute))
 	s.serve(t, aqConfig(), m(w))
 	t.Cleanup(w.release)
@@ -108,7 +105,7 @@ func TestRetryLater_bringsNoTaskBeforeTheOneThatIsAboutToAsk(t *testing.T) {
 
 // The store announces the end of a run before the run itself brings a task. A second task that was
 // brought could overtake the first if it asked for the key earlier.
-func TestRetryLater_bringsOneTaskAtTheEndOfARun(t *testing.T) {
+func TestRequeue_bringsOneTaskAtTheEndOfARun(t *testing.T) {
 	t.Parallel()
 	s, w, stops, asks := newAqSite(t), newAqWork(t), new(aqStops), make(chan struct{})
 	var free atomic.Bool
@@ -116,7 +113,7 @@ func TestRetryLater_bringsOneTaskAtTheEndOfARun(t *testing.T) {
 		if id, _ := asynq.GetTaskID(ctx); free.Load() && id == "1" {
 			<-asks
 		}
-		return guardasynq.ByJSON("key")(ctx, task)
+		return guardasynq.FromJSON("key")(ctx, task)
 	}
 	g := s.newGuard(t, guard.WithHook(stops.hook()))
 	m := s.middlewareOf(t, g, key, guardasynq.WithWait(0), guardasynq.WithDelay(10*time.Minute))
@@ -134,7 +131,7 @@ func TestRetryLater_bringsOneTaskAtTheEndOfARun(t *testing.T) {
 	released.await(t)
 	s.awaitState(t, "1", asynq.TaskStateActive)
 	released.pass()
-	s.outcomes.await(t, guardasynq.ResultRan, 1)
+	s.outcomes.await(t, resultRan, 1)
 	require.Equal(t, asynq.TaskStateRetry, s.info(t, "2").State)
 	close(asks)
 	for _, id := range []string{"1", "2"} {
@@ -146,11 +143,11 @@ func TestRetryLater_bringsOneTaskAtTheEndOfARun(t *testing.T) {
 }
 
 // The run ends after the task finds its key busy, and before the task is known to wait.
-func TestRetryLater_doesNotMissTheEndOfTheRun(t *testing.T) {
+func TestRequeue_doesNotMissTheEndOfTheRun(t *testing.T) {
 	t.Parallel()
 	s, w, stops := newAqSite(t), newAqWork(t), new(aqStops)
 	g := s.newGuard(t, guard.WithHook(stops.hook()))
-	s.serve(t, aqConfig(), s.middlewareOf(t, g, guardasynq.ByJSON("key"), guardasynq.WithDelay(10*time.Minute))(w))
+	s.serve(t, aqConfig(), s.middlewareOf(t, g, guardasynq.FromJSON("key"), guardasynq.WithDelay(10*time.Minute))(w))
 	t.Cleanup(w.release)
 	s.send(t, "T1")
 	first := w.next(t)
@@ -158,30 +155,30 @@ func TestRetryLater_doesNotMissTheEndOfTheRun(t *testing.T) {
 	s.send(t, "T2")
 	busy.await(t)
 	first.returns(nil)
-	s.outcomes.await(t, guardasynq.ResultRan, 1)
+	s.outcomes.await(t, resultRan, 1)
 	busy.pass()
 	w.next(t).returns(nil)
 	s.awaitEmpty(t)
-	require.Empty(t, s.outcomes.of(guardasynq.ResultPostponed))
+	require.Empty(t, s.outcomes.of(resultPostponed))
 }
 
 // Another program holds the key, so that no notification comes when the key is free.
-func TestRetryLater_comesBackByItself(t *testing.T) {
+func TestRequeue_comesBackByItself(t *testing.T) {
 	t.Parallel()
 	for name, attempts := range map[string]int{"as it is": 3, "as a copy": 0} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s, w := newAqSite(t), newAqWork(t)
-			m := s.middleware(t, guardasynq.ByType(), guardasynq.WithDelay(time.Second))
+			m := s.middleware(t, guardasynq.FromType(), guardasynq.WithDelay(time.Second))
 			s.serve(t, aqConfig(), m(w))
 			t.Cleanup(w.release)
-			elsewhere := aqElsewhere(t, s, guardasynq.ByType())
+			elsewhere := aqElsewhere(t, s, guardasynq.FromType())
 			s.enqueue(t, "import", "1", asynq.MaxRetry(attempts))
-			s.outcomes.await(t, guardasynq.ResultPostponed, 2)
+			s.outcomes.await(t, resultPostponed, 2)
 			elsewhere(nil)
 			w.next(t).returns(nil)
 			s.awaitEmpty(t)
-			for _, o := range s.outcomes.of(guardasynq.ResultPostponed) {
+			for _, o := range s.outcomes.of(resultPostponed) {
 				require.GreaterOrEqual(t, o.After, time.Second)
 				require.LessOrEqual(t, o.After, 1252*time.Millisecond)
 			}
@@ -216,7 +213,7 @@ func aqElsewhere(t *testing.T, s *aqSite, key guardasynq.KeyFunc) func(error) {
 	}
 }
 
-func TestRetryLater_doesNotComeBackAllAtOnce(t *testing.T) {
+func TestRequeue_doesNotComeBackAllAtOnce(t *testing.T) {
 	t.Parallel()
 	s, w, _ := aqHolding(t, aqConfig(), guardasynq.WithDelay(100*time.Second))
 	const tasks = 30
@@ -224,7 +221,7 @@ func TestRetryLater_doesNotComeBackAllAtOnce(t *testing.T) {
 		s.enqueue(t, "import", aqJSON("k", fmt.Sprint(i)))
 	}
 	delays, seconds := map[time.Duration]bool{}, map[time.Duration]bool{}
-	for _, o := range s.outcomes.await(t, guardasynq.ResultPostponed, tasks) {
+	for _, o := range s.outcomes.await(t, resultPostponed, tasks) {
 		require.GreaterOrEqual(t, o.After, 100*time.Second)
 		require.LessOrEqual(t, o.After, 126*time.Second)
 		delays[o.After], seconds[o.After/time.Second] = true, true
@@ -235,7 +232,7 @@ func TestRetryLater_doesNotComeBackAllAtOnce(t *testing.T) {
 }
 
 // asynq would run a completed or archived task again, and a failed task too early.
-func TestRetryLater_doesNotBringBackWhatHasEndedMeanwhile(t *testing.T) {
+func TestRequeue_doesNotBringBackWhatHasEndedMeanwhile(t *testing.T) {
 	t.Parallel()
 	for state, result := range map[asynq.TaskState]error{
 		asynq.TaskStateCompleted: nil, asynq.TaskStateArchived: errors.Join(errors.New("for good"), asynq.SkipRetry), asynq.TaskStateRetry: errAqOther,
@@ -243,8 +240,8 @@ func TestRetryLater_doesNotBringBackWhatHasEndedMeanwhile(t *testing.T) {
 		t.Run(state.String(), func(t *testing.T) {
 			t.Parallel()
 			s, w := newAqSite(t), newAqWork(t)
-			here := s.middleware(t, guardasynq.ByJSON("key"), guardasynq.WithDelay(10*time.Minute))(w)
-			there := s.middlewareOf(t, s.newGuard(t), guardasynq.ByJSON("key"))(w)
+			here := s.middleware(t, guardasynq.FromJSON("key"), guardasynq.WithDelay(10*time.Minute))(w)
+			there := s.middlewareOf(t, s.newGuard(t), guardasynq.FromJSON("key"))(w)
 			var moved atomic.Bool
 			s.serve(t, aqConfig(), asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
 				if moved.Load() {
@@ -253,7 +250,7 @@ func TestRetryLater_doesNotBringBackWhatHasEndedMeanwhile(t *testing.T) {
 				return here.ProcessTask(ctx, task)
 			}))
 			t.Cleanup(w.release)
-			elsewhere := aqElsewhere(t, s, guardasynq.ByJSON("key"))
+			elsewhere := aqElsewhere(t, s, guardasynq.FromJSON("key"))
 			s.enqueue(t, "import", aqJSON("k", "1"), asynq.TaskID("1"), asynq.Retention(time.Hour))
 			s.awaitState(t, "1", asynq.TaskStateRetry)
 			moved.Store(true)
@@ -285,7 +282,7 @@ func TestSkip_endsTheTaskAsDone(t *testing.T) {
 	s, w, holder := aqHolding(t, aqConfig(), guardasynq.WithBusy(guardasynq.Skip))
 	s.enqueue(t, "import", aqJSON("k", "1"), asynq.TaskID("1"), asynq.Retention(time.Hour), asynq.MaxRetry(0))
 	require.Empty(t, s.awaitState(t, "1", asynq.TaskStateCompleted).Result)
-	outcome := s.outcomes.await(t, guardasynq.ResultSkipped, 1)[0]
+	outcome := s.outcomes.await(t, resultSkipped, 1)[0]
 	require.ErrorIs(t, outcome.Err, guard.ErrBusy)
 	require.Zero(t, outcome.After)
 	holder.returns(nil)
@@ -304,7 +301,7 @@ func TestFail_countsAndArchivesAtTheLast(t *testing.T) {
 	info := s.awaitState(t, "1", asynq.TaskStateArchived)
 	require.Equal(t, 1, info.Retried)
 	require.Regexp(t, `^guardasynq: task "import": guard: ".+" is busy`, info.LastErr)
-	s.outcomes.await(t, guardasynq.ResultBusy, 2)
+	s.outcomes.await(t, resultBusy, 2)
 	ids, errs := reported.all()
 	require.Equal(t, []string{"1", "1"}, ids)
 	var busy *guard.BusyError
@@ -317,56 +314,19 @@ func TestFail_countsAndArchivesAtTheLast(t *testing.T) {
 	require.Len(t, w.payloads(), 1)
 }
 
-func TestWait_isInTheWorkerAndBounded(t *testing.T) {
-	t.Parallel()
-	s, w, holder := aqHolding(t, aqConfig(), guardasynq.WithWait(time.Minute))
-	for i := range 4 {
-		s.enqueue(t, "import", aqJSON("k", fmt.Sprint(i)))
-	}
-	s.outcomes.await(t, guardasynq.ResultPostponed, 3)
-	require.Eventually(t, func() bool {
-		q, err := s.inspector.GetQueueInfo(aqQueue)
-		return err == nil && q.Active == 2 && q.Retry == 3
-	}, aqSoon, aqPoll)
-	w.none(t)
-	require.Len(t, s.outcomes.of(guardasynq.ResultPostponed), 3)
-	holder.returns(nil)
-	for range 4 {
-		w.next(t).returns(nil)
-	}
-	s.awaitEmpty(t)
-}
-
-func TestWait_aTaskThatRunsIsNoWaiter(t *testing.T) {
-	t.Parallel()
-	s, w, run := aqHolding(t, aqConfig(), guardasynq.WithWait(time.Minute))
-	for i := range 3 {
-		s.enqueue(t, "import", aqJSON("k", fmt.Sprint(i)))
-		require.Eventually(t, func() bool {
-			q, err := s.inspector.GetQueueInfo(aqQueue)
-			return err == nil && q.Active == 2
-		}, aqSoon, aqPoll)
-		run.returns(nil)
-		run = w.next(t)
-	}
-	run.returns(nil)
-	s.awaitEmpty(t)
-	require.Empty(t, s.outcomes.of(guardasynq.ResultPostponed))
-}
-
 func TestWait_endsASecondBeforeTheDeadline(t *testing.T) {
 	t.Parallel()
 	s, w, _ := aqHolding(t, aqConfig(), guardasynq.WithWait(time.Hour))
 	s.enqueue(t, "import", aqJSON("k", "1"), asynq.Timeout(3*time.Second))
-	outcome := s.outcomes.await(t, guardasynq.ResultPostponed, 1)[0]
+	outcome := s.outcomes.await(t, resultPostponed, 1)[0]
 	require.Less(t, outcome.Duration, 3*time.Second)
-	require.Empty(t, s.outcomes.of(guardasynq.ResultCanceled))
+	require.Empty(t, s.outcomes.of(resultCanceled))
 	w.none(t)
 }
 
 func TestSkipAndFail_letAnyNumberWait(t *testing.T) {
 	t.Parallel()
-	for _, busy := range []guardasynq.Busy{guardasynq.Skip, guardasynq.Fail} {
+	for _, busy := range []guardasynq.BusyPolicy{guardasynq.Skip, guardasynq.Fail} {
 		t.Run(fmt.Sprint("policy ", int(busy)), func(t *testing.T) {
 			t.Parallel()
 			s, w, run := aqHolding(t, aqConfig(), guardasynq.WithWait(time.Minute), guardasynq.WithBusy(busy))

@@ -2,6 +2,7 @@ package guardasynq
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -24,12 +25,9 @@ import (
 // nanoseconds since 1970.
 const arrivedHeader = "Onerun-Arrived"
 
-// overtakeTries is how often overtake looks for older tasks that are with workers. It looks for
+// replaceTries is how often replaceOlder looks for older tasks that are with workers. It looks for
 // about a second in all: a worker of a busy machine takes long to find the key busy.
-const overtakeTries = 100
-
-// errOvertaken is a run that does not take place because a newer task waits.
-var errOvertaken = errors.New("guardasynq: a newer task waits")
+const replaceTries = 100
 
 // slots are the two places of follow-ups of a key, and the names of their counters.
 var slots = []string{"a", "b"}
@@ -75,8 +73,8 @@ func (f followUp) arrived() int64 {
 	return at
 }
 
-// look returns the follow-ups of the key but the task itself.
-func (d *delivery) look() (all []followUp, err error) {
+// followUps returns the follow-ups of the key but the task itself.
+func (d *delivery) followUps() (all []followUp, err error) {
 	for _, slot := range slots {
 		n, err := d.raiseSlot(slot, 0)
 		if err != nil {
@@ -112,10 +110,10 @@ func (d *delivery) arrived() (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	if self.Retried > 0 || self.LastErr != "" && !strings.Contains(self.LastErr, postponed) {
+	if self.Retried > 0 || self.LastErr != "" && !strings.Contains(self.LastErr, textPostponed) {
 		return 0, nil
 	}
-	return d.start.UnixNano(), nil
+	return d.outcome.Start.UnixNano(), nil
 }
 
 func arrivedAt(headers map[string]string) (int64, bool) {
@@ -125,92 +123,90 @@ func arrivedAt(headers map[string]string) (int64, bool) {
 
 // coalesce ensures that there is one more run after the current one, of this task or of a newer
 // one.
-func (d *delivery) coalesce(busy error) (tell error, settled bool) {
-	d.end(ResultPostponed, busy)
-	if !d.known {
-		return d.postpone(busy)
+func (d *delivery) coalesce(isBusy error) (answer error, final bool) {
+	if !d.fromServer {
+		return d.postpone(resultPostponed, isBusy)
 	}
-	var overtaken bool
+	var replaced, shortened bool
 	var placed string
 	err := d.changing(func() error {
 		arrived, err := d.arrived()
 		if err != nil {
 			return err
 		}
-		others, err := d.look()
+		others, err := d.followUps()
 		if err != nil {
 			return err
 		}
-		if overtaken = d.supersede(others, arrived); overtaken {
+		if replaced = d.replace(others, arrived); replaced {
 			return nil
 		}
-		if d.isFollowUp() && d.left > 0 && d.server != nil {
+		if d.isFollowUp() && !d.needsCopy() {
 			return nil // it waits as what it is
 		}
-		placed, err = d.place(others, arrived, d.delay(busy))
+		var after time.Duration
+		after, shortened = d.delay(isBusy)
+		placed, err = d.place(others, arrived, after)
 		return err
 	})
-	if err != nil {
-		d.outcome.Err = errors.Join(busy, err)
-	}
-	if errors.Is(err, guard.ErrBusy) {
+	switch {
+	case errors.Is(err, guard.ErrBusy):
 		// other calls keep changing them: try again while this delivery knows when it came
-		return busy, false
-	}
-	if !overtaken && placed == "" {
-		if !d.needsCopy() {
-			d.park(d.id)
-		}
-		return d.postpone(busy)
-	}
-	d.end(ResultCoalesced, nil)
-	if placed == "" {
+		d.end(resultPostponed, errors.Join(isBusy, err))
+		return isBusy, false
+	case replaced:
+		d.end(resultCoalesced, nil)
 		return nil, true
+	case placed == "":
+		if !d.needsCopy() {
+			d.enqueue(d.id)
+		}
+		if err != nil {
+			isBusy = fmt.Errorf("%w (%w)", isBusy, err)
+		}
+		return d.postpone(resultPostponed, isBusy)
 	}
-	d.outcome.Copy = placed
-	if d.hurries {
-		d.park(placed)
-		d.hurry(busy)
+	d.end(resultCoalesced, nil)
+	if shortened {
+		d.enqueue(placed)
+		d.m.backlog.lookAfter(d.identity, leaseLeft(isBusy))
 	}
-	d.bringIfFree(placed)
+	d.wakeIfFree(placed)
 	// an outer middleware of ours may keep out the follow-up (WithOnce) if this run ends well
 	if _, inside := d.ctx.Value(runKey{}).(*delivery); inside {
-		return &PostponedError{Copy: placed, Err: busy}, true
+		return &PostponedError{Copy: placed, Err: isBusy}, true
 	}
 	return nil, true
 }
 
-// overtake is called at the beginning of a run. An older task that waits need not run any more. If
-// a newer one waits, this task need not run. An older task that is with another worker finds the
-// key busy in a moment, and waits then.
-func (d *delivery) overtake() error {
-	for range overtakeTries {
-		others, err := d.look()
+// replaceOlder is called at the beginning of a run. An older task that waits need not run any more.
+// If a newer one waits, this task need not run, and replaceOlder returns true. An older task that
+// is with another worker finds the key busy in a moment, and waits then.
+func (d *delivery) replaceOlder() (replaced bool) {
+	for range replaceTries {
+		others, err := d.followUps()
 		if err != nil || !slices.ContainsFunc(others, followUp.comes) {
-			return nil //nolint:nilerr // the run takes place, and at worst the older one after it
+			return false // the run takes place, and at worst the older one after it
 		}
-		var overtaken, again bool
+		again := false
 		_ = d.changing(func() error { // likewise
 			arrived, err := d.arrived()
 			if err != nil {
 				return err
 			}
-			if others, err = d.look(); err != nil {
+			if others, err = d.followUps(); err != nil {
 				return err
 			}
-			overtaken = d.supersede(others, arrived)
+			replaced = d.replace(others, arrived)
 			again = slices.ContainsFunc(others, func(f followUp) bool { return f.comes() && f.arrived() <= arrived })
 			return nil
 		})
-		if overtaken {
-			return errOvertaken
+		if replaced || !again {
+			return replaced
 		}
-		if !again {
-			return nil
-		}
-		time.Sleep(bringPause)
+		time.Sleep(wakePause)
 	}
-	return nil
+	return false
 }
 
 // changing runs f under a lease, so that no other call changes the follow-ups of the key.
@@ -226,9 +222,9 @@ func (d *delivery) changing(f func() error) error {
 	return f()
 }
 
-// supersede deletes what waits and is older than the task, and reports whether something newer
-// waits.
-func (d *delivery) supersede(others []followUp, arrived int64) (overtaken bool) {
+// replace deletes what waits and is older than the task, and reports whether something newer waits,
+// which replaces the task.
+func (d *delivery) replace(others []followUp, arrived int64) (replaced bool) {
 	for i, f := range others {
 		if !f.waits() {
 			continue
@@ -251,7 +247,7 @@ func (d *delivery) remove(f *followUp) {
 // place enqueues the task as a follow-up, and returns the ID; it is empty if both are with
 // workers.
 func (d *delivery) place(others []followUp, arrived int64, after time.Duration) (string, error) {
-	opts, err := d.options()
+	opts, err := d.taskOptions()
 	if err != nil {
 		return "", err
 	}
@@ -268,7 +264,7 @@ func (d *delivery) place(others []followUp, arrived int64, after time.Duration) 
 		if f.info != nil {
 			continue
 		}
-		err := d.enqueue(f.id, headers, append(opts, asynq.ProcessIn(after)))
+		err := d.send(f.id, headers, append(opts, asynq.ProcessIn(after)))
 		if err == nil {
 			return f.id, nil
 		}
@@ -279,27 +275,27 @@ func (d *delivery) place(others []followUp, arrived int64, after time.Duration) 
 	return "", nil
 }
 
-// bringIfFree brings a task that was enqueued to wait for the key, if the run that it was to
-// follow has ended meanwhile.
-func (d *delivery) bringIfFree(id string) {
+// wakeIfFree wakes a task that was enqueued to wait for the key, if the run that it was to follow
+// has ended meanwhile.
+func (d *delivery) wakeIfFree(id string) {
 	if d.m.look(d.ctx, d.identity) != nil {
 		return
 	}
 	// this one, or one that came before it
-	if d.m.busy == Coalesce || !d.m.bringNext(d.identity, time.Now()) {
-		d.m.bring(parkedTask{queue: d.queue, id: id})
+	if d.m.busy == Coalesce || !d.m.wakeNext(d.identity, time.Now()) {
+		d.m.wake(waiter{queue: d.queue, id: id})
 	}
 }
 
-// bringFollowUp brings what waits, or is about to, now that a run has ended.
-func (d *delivery) bringFollowUp() {
-	others, err := d.look()
+// wakeFollowUps wakes what waits, or is about to, now that a run has ended.
+func (d *delivery) wakeFollowUps() {
+	others, err := d.followUps()
 	if err != nil {
 		return // it comes by itself
 	}
 	for _, f := range others {
 		if f.comes() {
-			d.m.bring(parkedTask{queue: d.queue, id: f.id})
+			d.m.wake(waiter{queue: d.queue, id: f.id})
 		}
 	}
 }

@@ -121,7 +121,7 @@ func TestLong_coalesceWhateverComesWhen(t *testing.T) {
 			t.Log("seed", seed)
 			s, h := newAqSite(t), &aqHistory{triggers: map[string][]*aqTrigger{}, runs: map[string][]aqTriggerRun{}}
 			for range 2 {
-				m := s.middlewareOf(t, s.newGuard(t), guardasynq.ByJSON("key"), guardasynq.WithBusy(guardasynq.Coalesce))
+				m := s.middlewareOf(t, s.newGuard(t), guardasynq.FromJSON("key"), guardasynq.WithBusy(guardasynq.Coalesce))
 				s.serve(t, config, h.around(m(h)))
 			}
 			var all sync.WaitGroup

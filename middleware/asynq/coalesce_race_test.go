@@ -99,7 +99,7 @@ func (s *aqStops) hook() guard.Hook {
 func aqRacing(t *testing.T) (*aqSite, *aqWork, *aqStops) {
 	t.Helper()
 	s, w, stops := newAqSite(t), newAqWork(t), new(aqStops)
-	m := s.middlewareOf(t, s.newGuard(t, guard.WithHook(stops.hook())), guardasynq.ByJSON("key"), guardasynq.WithBusy(guardasynq.Coalesce),
+	m := s.middlewareOf(t, s.newGuard(t, guard.WithHook(stops.hook())), guardasynq.FromJSON("key"), guardasynq.WithBusy(guardasynq.Coalesce),
 		guardasynq.WithDelay(10*time.Minute))
 	s.serve(t, aqConfig(), m(w))
 	t.Cleanup(w.release)
@@ -217,7 +217,7 @@ func TestCoalesce_aTaskThatFindsBothFollowUpsWithWorkersComesPromptly(t *testing
 	s.send(t, "T4")
 	s.awaitState(t, "T4", asynq.TaskStateRetry)
 	b.pass()
-	s.outcomes.await(t, guardasynq.ResultPostponed, 2)
+	s.outcomes.await(t, resultPostponed, 2)
 	run.returns(nil)
 	for {
 		run := w.next(t)
@@ -268,7 +268,7 @@ func TestCoalesce_aTaskThatCannotBePlacedYetStaysWithItsWorker(t *testing.T) {
 	first.returns(nil)
 	w.next(t).returns(nil)
 	requireAqRuns(t, s, w, "T1", "T2")
-	require.Empty(t, s.outcomes.of(guardasynq.ResultPostponed))
+	require.Empty(t, s.outcomes.of(resultPostponed))
 }
 
 // asynq archives T2 for its timeout while it is on its way to become a follow-up.
@@ -282,7 +282,7 @@ func TestCoalesce_aTaskThatAsynqHasGivenUpIsNotEnqueuedAgain(t *testing.T) {
 	change.await(t)
 	s.awaitState(t, "T2", asynq.TaskStateArchived)
 	change.pass()
-	s.outcomes.await(t, guardasynq.ResultCanceled, 1)
+	s.outcomes.await(t, resultCanceled, 1)
 	first.returns(nil)
 	requireAqRuns(t, s, w, "T1")
 	require.NotNil(t, s.info(t, "T2"))
@@ -293,8 +293,8 @@ func TestCoalesce_aTaskThatAsynqHasGivenUpIsNotEnqueuedAgain(t *testing.T) {
 func TestCoalesce_aTaskThatWasPostponedBeforeItCameHereIsNotOld(t *testing.T) {
 	t.Parallel()
 	s, w := newAqSite(t), newAqWork(t)
-	tenants := s.middleware(t, guardasynq.ByHeader("Tenant"), guardasynq.WithLease(guard.WithName("outer")), guardasynq.WithGroup("tenants"), guardasynq.WithDelay(10*time.Minute))
-	coalesce := s.middleware(t, guardasynq.ByJSON("key"), guardasynq.WithBusy(guardasynq.Coalesce))
+	tenants := s.middleware(t, guardasynq.FromHeader("Tenant"), guardasynq.WithLease(guard.WithName("outer")), guardasynq.WithGroup("tenants"), guardasynq.WithDelay(10*time.Minute))
+	coalesce := s.middleware(t, guardasynq.FromJSON("key"), guardasynq.WithBusy(guardasynq.Coalesce))
 	s.serve(t, aqConfig(), tenants(coalesce(w)))
 	t.Cleanup(w.release)
 	send := func(id, key, tenant string) {
@@ -305,11 +305,11 @@ func TestCoalesce_aTaskThatWasPostponedBeforeItCameHereIsNotOld(t *testing.T) {
 	send("other", "of tenant c", "c")
 	other := w.next(t)
 	send("T2", "k", "b")
-	s.outcomes.await(t, guardasynq.ResultCoalesced, 1)
+	s.outcomes.await(t, resultCoalesced, 1)
 	send("T5", "k", "c")
 	s.awaitState(t, "T5", asynq.TaskStateRetry)
 	other.returns(nil)
-	s.outcomes.await(t, guardasynq.ResultCoalesced, 2)
+	s.outcomes.await(t, resultCoalesced, 2)
 	first.returns(nil)
 	last := w.next(t)
 	require.Equal(t, aqJSON("k", "T5"), last.payload)

@@ -18,7 +18,7 @@ import (
 func aqCoalescing(t *testing.T, s *aqSite, n int, w *aqWork, opts ...guardasynq.Option) {
 	t.Helper()
 	for range n {
-		m := s.middlewareOf(t, s.newGuard(t), guardasynq.ByJSON("key"), append(opts, guardasynq.WithBusy(guardasynq.Coalesce))...)
+		m := s.middlewareOf(t, s.newGuard(t), guardasynq.FromJSON("key"), append(opts, guardasynq.WithBusy(guardasynq.Coalesce))...)
 		s.serve(t, aqConfig(), m(w))
 	}
 	t.Cleanup(w.release) // before the servers shut down
@@ -27,9 +27,9 @@ func aqCoalescing(t *testing.T, s *aqSite, n int, w *aqWork, opts ...guardasynq.
 // trigger enqueues a task and waits until it has found its key busy, and is coalesced.
 func (s *aqSite) trigger(t *testing.T, key, rest string, opts ...asynq.Option) {
 	t.Helper()
-	before := len(s.outcomes.of(guardasynq.ResultCoalesced))
+	before := len(s.outcomes.of(resultCoalesced))
 	s.enqueue(t, "index", aqJSON(key, rest), opts...)
-	s.outcomes.await(t, guardasynq.ResultCoalesced, before+1)
+	s.outcomes.await(t, resultCoalesced, before+1)
 }
 
 func TestCoalesce_aTriggerWhileTheWorkRunsLeadsToOneMoreRun(t *testing.T) {
@@ -59,11 +59,11 @@ func TestCoalesce_aBurstLeadsToOneMoreRunOfTheNewest(t *testing.T) {
 			s.enqueue(t, "index", aqJSON("k", "begin"))
 			run := w.next(t)
 			for burst := range 3 {
-				before := len(s.outcomes.of(guardasynq.ResultCoalesced))
+				before := len(s.outcomes.of(resultCoalesced))
 				for i := range 50 {
 					s.enqueue(t, "index", aqJSON("k", fmt.Sprint(burst, " ", i)))
 				}
-				s.outcomes.await(t, guardasynq.ResultCoalesced, before+50)
+				s.outcomes.await(t, resultCoalesced, before+50)
 				// those before may have come to two workers at the same moment
 				s.trigger(t, "k", fmt.Sprint("last of ", burst))
 				run.returns(nil)
@@ -150,7 +150,7 @@ func TestCoalesce_aTriggerWhileTheFollowUpRunsLeadsToAnother(t *testing.T) {
 func TestCoalesce_aFollowUpThatFailsIsRetried(t *testing.T) {
 	t.Parallel()
 	s, w := newAqSite(t), newAqWork(t)
-	m := s.middleware(t, guardasynq.ByJSON("key"), guardasynq.WithBusy(guardasynq.Coalesce))
+	m := s.middleware(t, guardasynq.FromJSON("key"), guardasynq.WithBusy(guardasynq.Coalesce))
 	s.serve(t, aqConfig(func(c *asynq.Config) {
 		c.RetryDelayFunc = func(int, error, *asynq.Task) time.Duration { return time.Second }
 	}), m(w))
@@ -190,7 +190,7 @@ func TestCoalesce_theRetryOfTheFirstRunDoesNotTakeThePlaceOfTheFollowUp(t *testi
 func coalesceFirstRetried(t *testing.T, counts bool) {
 	t.Helper()
 	s, w := newAqSite(t), newAqWork(t)
-	m := s.middleware(t, guardasynq.ByJSON("key"), guardasynq.WithBusy(guardasynq.Coalesce))
+	m := s.middleware(t, guardasynq.FromJSON("key"), guardasynq.WithBusy(guardasynq.Coalesce))
 	s.serve(t, aqConfig(func(c *asynq.Config) {
 		c.IsFailure = func(error) bool { return counts }
 		c.RetryDelayFunc = func(int, error, *asynq.Task) time.Duration { return time.Second }
@@ -204,7 +204,7 @@ func coalesceFirstRetried(t *testing.T, counts bool) {
 	require.Equal(t, aqJSON("k", "1"), follow.payload)
 	s.trigger(t, "k", "2")
 	// The first one's retry comes while "1" runs, and finds that "2" waits.
-	s.outcomes.await(t, guardasynq.ResultCoalesced, 3)
+	s.outcomes.await(t, resultCoalesced, 3)
 	s.awaitGone(t, first.ID)
 	follow.returns(nil)
 	last := w.next(t)
@@ -223,7 +223,7 @@ func TestCoalesce_theRetryOfTheFirstRunRunsAfterAFollowUpThatHasEnded(t *testing
 		t.Run(state.String(), func(t *testing.T) {
 			t.Parallel()
 			s, w := newAqSite(t), newAqWork(t)
-			m := s.middleware(t, guardasynq.ByJSON("key"), guardasynq.WithBusy(guardasynq.Coalesce))
+			m := s.middleware(t, guardasynq.FromJSON("key"), guardasynq.WithBusy(guardasynq.Coalesce))
 			s.serve(t, aqConfig(func(c *asynq.Config) {
 				c.RetryDelayFunc = func(int, error, *asynq.Task) time.Duration { return time.Hour }
 			}), m(w))
@@ -251,7 +251,7 @@ func TestCoalesce_tasksOnTheirLastAttemptAndServersWithoutConfigure(t *testing.T
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s, w := newAqSite(t), newAqWork(t)
-			m := s.middleware(t, guardasynq.ByJSON("key"), guardasynq.WithBusy(guardasynq.Coalesce))
+			m := s.middleware(t, guardasynq.FromJSON("key"), guardasynq.WithBusy(guardasynq.Coalesce))
 			s.serve(t, config, m(w))
 			t.Cleanup(w.release)
 			s.enqueue(t, "index", aqJSON("k", "0"), asynq.MaxRetry(0))
@@ -294,7 +294,7 @@ func TestCoalesce_theFollowUpCarriesWhatTheNewestTriggerDid(t *testing.T) {
 	deadline := time.Now().Add(time.Hour).Truncate(time.Second)
 	s.enqueueTask(t, asynq.NewTaskWithHeaders("index", []byte(aqJSON("k", "2")), map[string]string{"Tenant": "17"}), asynq.TaskID("newest"),
 		asynq.MaxRetry(4), asynq.Timeout(7*time.Minute), asynq.Deadline(deadline), asynq.Retention(time.Hour))
-	s.outcomes.await(t, guardasynq.ResultCoalesced, 2)
+	s.outcomes.await(t, resultCoalesced, 2)
 	s.awaitState(t, "newest", asynq.TaskStateCompleted)
 	run.returns(nil)
 	run = w.next(t)
@@ -342,8 +342,8 @@ func TestCoalesce_keysDoNotMix(t *testing.T) {
 func TestCoalesce_insideOfAMiddlewareThatKeepsRepeatsOfATaskOut(t *testing.T) {
 	t.Parallel()
 	s, w := newAqSite(t), newAqWork(t)
-	once := s.middleware(t, nil, guardasynq.WithOnce(time.Hour, guardasynq.ByTaskID()), guardasynq.WithLease(guard.WithName("outer")))
-	coalesce := s.middleware(t, guardasynq.ByJSON("key"), guardasynq.WithBusy(guardasynq.Coalesce), guardasynq.WithLease(guard.WithName("inner")))
+	once := s.middleware(t, nil, guardasynq.WithOnce(time.Hour, guardasynq.FromTaskID()), guardasynq.WithLease(guard.WithName("outer")))
+	coalesce := s.middleware(t, guardasynq.FromJSON("key"), guardasynq.WithBusy(guardasynq.Coalesce), guardasynq.WithLease(guard.WithName("inner")))
 	s.serve(t, aqConfig(), once(coalesce(w)))
 	t.Cleanup(w.release)
 	s.enqueue(t, "index", aqJSON("k", "0"))
@@ -359,5 +359,5 @@ func TestCoalesce_insideOfAMiddlewareThatKeepsRepeatsOfATaskOut(t *testing.T) {
 	s.awaitEmpty(t)
 	w.none(t)
 	require.Len(t, w.payloads(), 4)
-	require.Empty(t, s.outcomes.of(guardasynq.ResultDone))
+	require.Empty(t, s.outcomes.of(resultDone))
 }

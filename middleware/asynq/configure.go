@@ -3,7 +3,6 @@ package guardasynq
 import (
 	"context"
 	"errors"
-	"runtime"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -17,15 +16,21 @@ const (
 	delayedTaskCheckInterval = time.Second
 )
 
-// Configure makes a server treat a task that did not run as one that did not fail: asynq does not
-// count it, and brings it back when PostponedError says. Call it last, because it wraps what the
-// Config has:
+// The intervals that asynq has if the Config sets none, together.
+const asynqIntervals = time.Second + 5*time.Second
+
+// intervalsKey is the key of a server's intervals, together, in the contexts of its tasks.
+type intervalsKey struct{}
+
+// Configure returns a Config whose server treats a task that did not run as one that did not fail:
+// asynq does not count it, and brings it back when PostponedError says. It wraps what the Config
+// has, so give its result to asynq:
 //
-//   - IsFailure and RetryDelayFunc decide about all other errors.
-//   - ErrorHandler does not receive busy keys, nor tasks that a handler has postponed (Postpone).
-//   - BaseContext is the parent of the tasks' contexts.
+//		server := asynq.NewServer(redisOpt, guardasynq.Configure(config))
 //
-// It panics if config is nil.
+//	  - IsFailure and RetryDelayFunc decide about all other errors.
+//	  - ErrorHandler does not receive busy keys, nor tasks that a handler has postponed (Snooze).
+//	  - BaseContext is the parent of the tasks' contexts.
 //
 // If the Config has none, it sets a TaskCheckInterval of 20 ms and a DelayedTaskCheckInterval of 1
 // s. asynq polls, and nothing wakes it. With its own defaults, 1 s and 5 s, a task whose key is
@@ -33,29 +38,22 @@ const (
 // times a second for each queue.
 //
 // A server without Configure loses nothing: the middleware replaces a task whose key is busy by a
-// copy. But its ErrorHandler receives each such task, and WithLogger one warning.
-func Configure(config *asynq.Config) {
-	if config == nil {
-		panic("guardasynq: Configure: the config must not be nil")
-	}
+// copy. But its ErrorHandler receives each such task, and so do hooks, as guard.Outcome.Refused.
+func Configure(config asynq.Config) asynq.Config {
 	if config.TaskCheckInterval <= 0 {
 		config.TaskCheckInterval = taskCheckInterval
 	}
 	if config.DelayedTaskCheckInterval <= 0 { // asynq would poll without a pause
 		config.DelayedTaskCheckInterval = delayedTaskCheckInterval
 	}
-	workers := config.Concurrency
-	if workers < 1 {
-		workers = runtime.NumCPU() // as asynq does
-	}
-	self := &server{workers: workers, returns: config.DelayedTaskCheckInterval + config.TaskCheckInterval}
+	intervals := config.DelayedTaskCheckInterval + config.TaskCheckInterval
 	base := config.BaseContext
 	config.BaseContext = func() context.Context {
 		ctx := context.Background()
 		if base != nil {
 			ctx = base()
 		}
-		return context.WithValue(ctx, workerKey{}, self.begin())
+		return context.WithValue(ctx, intervalsKey{}, intervals)
 	}
 	isFailure := config.IsFailure
 	config.IsFailure = func(err error) bool {
@@ -79,10 +77,11 @@ func Configure(config *asynq.Config) {
 	if handler := config.ErrorHandler; handler != nil {
 		config.ErrorHandler = asynq.ErrorHandlerFunc(func(ctx context.Context, task *asynq.Task, err error) {
 			var p *PostponedError
-			if errors.As(err, &p) && (p.asked || errors.Is(p.Err, guard.ErrBusy)) {
+			if errors.As(err, &p) && (p.snoozed || errors.Is(p.Err, guard.ErrBusy)) {
 				return
 			}
 			handler.HandleError(ctx, task, err)
 		})
 	}
+	return config
 }

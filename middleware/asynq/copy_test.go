@@ -17,7 +17,7 @@ import (
 func aqHolding(t *testing.T, config asynq.Config, opts ...guardasynq.Option) (*aqSite, *aqWork, *aqRun) {
 	t.Helper()
 	s, w := newAqSite(t), newAqWork(t)
-	m := s.middleware(t, guardasynq.ByJSON("key"), append([]guardasynq.Option{guardasynq.WithDelay(10 * time.Minute)}, opts...)...)
+	m := s.middleware(t, guardasynq.FromJSON("key"), append([]guardasynq.Option{guardasynq.WithDelay(10 * time.Minute)}, opts...)...)
 	s.serve(t, config, m(w))
 	t.Cleanup(w.release)
 	s.enqueue(t, "import", aqJSON("k", "holder"), asynq.TaskID("holder"))
@@ -33,9 +33,8 @@ func TestCopy_carriesAllThatTheTaskDid(t *testing.T) {
 		asynq.Retention(time.Hour), asynq.Group("group"))
 	// asynq delivers a single task of a group only if RunTask is called
 	require.NoError(t, s.inspector.RunTask("critical", "41"))
-	outcome := s.outcomes.await(t, guardasynq.ResultPostponed, 1)[0]
+	outcome := s.outcomes.await(t, resultPostponed, 1)[0]
 	require.Equal(t, "41~1", outcome.Copy)
-	require.Equal(t, "critical", outcome.Queue)
 
 	info, err := s.inspector.GetTaskInfo("critical", "41~1")
 	require.NoError(t, err)
@@ -145,7 +144,7 @@ func TestCopy_findsItsIDTaken(t *testing.T) {
 				require.NoError(t, s.inspector.ArchiveTask(aqQueue, "41~1"))
 			}
 			s.enqueue(t, "import", payload, asynq.TaskID("41"), asynq.MaxRetry(0))
-			copied := s.outcomes.await(t, guardasynq.ResultPostponed, 1)[0].Copy
+			copied := s.outcomes.await(t, resultPostponed, 1)[0].Copy
 			s.awaitGone(t, "41")
 			if c.same {
 				require.Equal(t, "41~1", copied)
@@ -176,7 +175,7 @@ func TestCopy_isNotTakenForThatOfALaterTask(t *testing.T) {
 	s.awaitState(t, "report~1", asynq.TaskStateScheduled)
 	s.awaitGone(t, "report")
 	s.enqueue(t, "import", aqJSON("k", "tuesday"), asynq.TaskID("report"), asynq.MaxRetry(0))
-	s.outcomes.await(t, guardasynq.ResultPostponed, 2)
+	s.outcomes.await(t, resultPostponed, 2)
 	s.awaitGone(t, "report")
 	holder.returns(nil)
 	for range 2 {
@@ -189,7 +188,7 @@ func TestCopy_isNotTakenForThatOfALaterTask(t *testing.T) {
 func TestCopy_doesNotMeetTheRunThatItsOriginalHasLeft(t *testing.T) {
 	t.Parallel()
 	s, w := newAqSite(t), newAqWork(t)
-	m := s.middleware(t, guardasynq.ByTaskID(), guardasynq.WithDelay(10*time.Minute))
+	m := s.middleware(t, guardasynq.FromTaskID(), guardasynq.WithDelay(10*time.Minute))
 	s.serve(t, aqConfig(), m(w))
 	t.Cleanup(w.release)
 	s.enqueue(t, "import", "", asynq.TaskID("41"), asynq.MaxRetry(0), asynq.Timeout(time.Second))
@@ -244,7 +243,7 @@ func TestCopy_isNotMadeOfWhatAsynqHasGivenUp(t *testing.T) {
 	s.enqueue(t, "import", "late", asynq.TaskID("41"), asynq.MaxRetry(0), asynq.Timeout(time.Second))
 	s.awaitState(t, "41", asynq.TaskStateArchived)
 	close(given)
-	outcome := s.outcomes.await(t, guardasynq.ResultCanceled, 1)[0]
+	outcome := s.outcomes.await(t, resultCanceled, 1)[0]
 	require.Empty(t, outcome.Copy)
 	require.ErrorContains(t, outcome.Err, "asynq has given the task up")
 	require.Nil(t, s.info(t, "41~1"))

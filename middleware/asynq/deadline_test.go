@@ -32,7 +32,7 @@ func deadlineTasks(t *testing.T, s *aqSite, opts ...guardasynq.Option) (tasks []
 	t.Helper()
 	const ttl = 4 * time.Second
 	elsewhere := s.newGuard(t)
-	m := s.middlewareOf(t, elsewhere, guardasynq.ByJSON("key"), opts...)
+	m := s.middlewareOf(t, elsewhere, guardasynq.FromJSON("key"), opts...)
 	held, end := make(chan string), make(chan struct{})
 	for seconds := 2; seconds <= 10; seconds++ {
 		for _, attempts := range []int{0, 3} {
@@ -82,15 +82,15 @@ func TestLong_deadlineATaskWhoseKeyIsFreeBeforeItRuns(t *testing.T) {
 		"without Configure": aqPlainConfig(func(c *asynq.Config) { c.DelayedTaskCheckInterval, c.Concurrency = 5*time.Second, 40 }),
 	} {
 		for name, opts := range map[string][]guardasynq.Option{
-			"RetryLater":            nil,
-			"RetryLater, WithDelay": {guardasynq.WithDelay(time.Minute)},
-			"Coalesce":              {guardasynq.WithBusy(guardasynq.Coalesce)},
-			"Coalesce, WithDelay":   {guardasynq.WithBusy(guardasynq.Coalesce), guardasynq.WithDelay(time.Minute)},
+			"Requeue":             nil,
+			"Requeue, WithDelay":  {guardasynq.WithDelay(time.Minute)},
+			"Coalesce":            {guardasynq.WithBusy(guardasynq.Coalesce)},
+			"Coalesce, WithDelay": {guardasynq.WithBusy(guardasynq.Coalesce), guardasynq.WithDelay(time.Minute)},
 		} {
 			t.Run(server+", "+name, func(t *testing.T) {
 				t.Parallel()
 				s, w := newAqSite(t), newAqWork(t)
-				m := s.middlewareOf(t, s.newGuard(t), guardasynq.ByJSON("key"), opts...)
+				m := s.middlewareOf(t, s.newGuard(t), guardasynq.FromJSON("key"), opts...)
 				s.serve(t, config, m(w))
 				w.release() // runs take no time
 				tasks := deadlineTasks(t, s, opts...)
@@ -131,18 +131,18 @@ func TestDeadline_boundsEachDelay(t *testing.T) {
 			t.Parallel()
 			s := newAqSite(t)
 			if c.asks == 0 {
-				aqElsewhere(t, s, guardasynq.ByType())
+				aqElsewhere(t, s, guardasynq.FromType())
 			}
-			m := s.middleware(t, guardasynq.ByType(), append(c.opts, guardasynq.WithWait(0))...)
+			m := s.middleware(t, guardasynq.FromType(), append(c.opts, guardasynq.WithWait(0))...)
 			s.serve(t, aqConfig(func(c *asynq.Config) { c.DelayedTaskCheckInterval = time.Second }), m(asynq.HandlerFunc(func(context.Context, *asynq.Task) error {
-				return guardasynq.Postpone(c.asks)
+				return guardasynq.Snooze(c.asks)
 			})))
 			within := 20 * time.Second
 			if c.soon {
 				within = 3 * time.Second
 			}
 			s.enqueue(t, "import", "1", append([]asynq.Option{asynq.Deadline(time.Now().Add(within))}, c.task...)...)
-			after := s.outcomes.await(t, guardasynq.ResultPostponed, 1)[0].After
+			after := s.outcomes.await(t, resultPostponed, 1)[0].After
 			require.GreaterOrEqual(t, after, c.least)
 			require.LessOrEqual(t, after, c.atMost)
 		})
@@ -157,7 +157,7 @@ func TestDeadline_asynqLearnsOfASuccessInTimeEvenIfItsRedisIsSlow(t *testing.T) 
 	g, err := guard.New(memory.New(), guard.WithNamespace("test"))
 	require.NoError(t, err)
 	defer func() { require.NoError(t, g.Close(context.Background())) }()
-	m := s.middlewareOf(t, g, guardasynq.ByType(), guardasynq.WithBusy(guardasynq.Coalesce))
+	m := s.middlewareOf(t, g, guardasynq.FromType(), guardasynq.WithBusy(guardasynq.Coalesce))
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
 	defer s.Thaw()
@@ -180,7 +180,7 @@ func TestDeadline_aTaskThatCannotBecomeAFollowUpInTimeIsPostponed(t *testing.T) 
 	got := stops.at(t, "T2 change got")
 	got.pass()
 	s.send(t, "T2", asynq.Timeout(2*time.Second))
-	outcome := s.outcomes.await(t, guardasynq.ResultPostponed, 1)[0]
+	outcome := s.outcomes.await(t, resultPostponed, 1)[0]
 	require.Less(t, outcome.Duration, 2*time.Second)
 	require.Zero(t, s.awaitState(t, "T2", asynq.TaskStateRetry).Retried)
 	first.returns(nil)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -16,56 +15,37 @@ import (
 
 // A delivery is one task that asynq has given to a worker.
 type delivery struct {
-	m     *middleware
-	ctx   context.Context
-	task  *asynq.Task
-	next  asynq.Handler
-	start time.Time
+	m    *middleware
+	ctx  context.Context
+	task *asynq.Task
+	next asynq.Handler
 
-	id, queue string
-	left      int     // attempts after this one
-	known     bool    // it comes from an asynq server, so the fields above are set
-	server    *server // the asynq server, if its Config went through Configure
-	leave     func()  // notifies the server that the task leaves the middleware
+	fromServer bool // an asynq server has delivered it, so that the fields below are set
+	id, queue  string
+	attempts   int           // how many are left after this one
+	intervals  time.Duration // of asynq's polling; 0 without Configure
 
-	key      string         // what the KeyFunc found
-	identity string         // the store's key
-	repeats  string         // the key of WithOnce, if it is another one
-	single   bool           // identity is the key of WithOnce
-	once     *guard.Lease   // the lease that leaves the done marker
-	own      []guard.Option // of WithTaskLease
-	started  bool           // the handler was called
-	ended    time.Time      // it had the key until then, or a while longer
-	returned bool           // the handler returned err
-	err      error
-	asked    *PostponedError // what the handler has asked for
-	waits    bool            // it is counted in waiters
-	waiting  *wait           // its wait in its worker
-	position int             // among the postponed tasks; 0 if it has none
-	skip     string          // why it did not run: "busy" or "done"
-	holder   string          // the label of the holder at that time
-	repeated bool            // another task has the lease of WithOnce
-	hurries  bool            // its Deadline has shortened its delay
-	outcome  Outcome
+	key      string         // the key that the KeyFunc returned
+	identity string         // the key of the lease under which the handler runs
+	onceKey  string         // the key of the lease that leaves the done marker, or ""
+	lease    []guard.Option // of WithTaskLease
+	bound    *bound
 
-	ahead    sync.WaitGroup
-	hasNext  bool // the next one waited in a worker when the run ended
-	hasAhead bool // the next one was brought during the run; ahead says when this is known
-
-	bound     *bound
-	overtaken bool // a newer task waits: this one has nothing to do
+	started bool      // the handler was called
+	err     error     // what it returned
+	freed   time.Time // when the key was free for the next task, or zero
+	outcome guard.Outcome
 }
 
 func (m *middleware) deliver(ctx context.Context, task *asynq.Task, next asynq.Handler) *delivery {
-	d := &delivery{m: m, ctx: ctx, task: task, next: next, start: time.Now()}
-	d.server, d.leave = enter(ctx)
-	m.server.Store(d.server)
-	d.id, d.known = asynq.GetTaskID(ctx)
+	d := &delivery{m: m, ctx: ctx, task: task, next: next}
+	d.id, d.fromServer = asynq.GetTaskID(ctx)
 	d.queue, _ = asynq.GetQueueName(ctx)
 	retried, _ := asynq.GetRetryCount(ctx)
 	most, _ := asynq.GetMaxRetry(ctx)
-	d.left = max(0, most-retried)
-	d.outcome = Outcome{Name: m.name, Type: task.Type(), Queue: d.queue}
+	d.attempts = max(0, most-retried)
+	d.intervals, _ = ctx.Value(intervalsKey{}).(time.Duration)
+	d.outcome = guard.Outcome{Adapter: "asynq", Name: m.name, Start: time.Now()}
 	if m.name == "" {
 		d.outcome.Name = typeName(task.Type())
 	}
@@ -74,256 +54,189 @@ func (m *middleware) deliver(ctx context.Context, task *asynq.Task, next asynq.H
 
 // process runs the handler, or ensures that it will be run. It returns the error for asynq.
 func (d *delivery) process() error {
-	d.end(ResultKeyInvalid, nil) // if the KeyFunc panics
-	if err := d.findKeys(); err != nil {
-		d.end(ResultKeyInvalid, err)
-		return fmt.Errorf("guardasynq: key of task %q: %w", d.task.Type(), err)
+	defer d.report()
+	if err := d.identify(); err != nil {
+		d.end(resultRefused, err)
+		return err
 	}
 	if d.identity == "" {
-		return d.unguarded()
+		d.end(resultUnguarded, nil)
+		d.err = d.handle(d.ctx)
+		d.outcome.Err = d.err
+		return d.err
 	}
-	d.position = d.m.parked.remove(d.identity, d.id)
+	defer d.wakeNext()
+	d.m.backlog.arrive(d.identity, d.id)
 	if d.isRepeated() {
-		d.end(ResultCoalesced, nil)
-		d.handOff(time.Now()) // if it was brought, it brings the next one
+		d.end(resultCoalesced, nil)
+		d.freed = time.Now()
 		return nil
 	}
-	d.end(ResultRefused, nil) // if the function of WithTaskLease panics
-	if err := d.findOptions(); err != nil {
-		return err
-	}
-	for err := d.try(); ; {
-		tell, settled := d.settle(err)
-		if settled {
-			return tell
+	for {
+		err := d.acquire(d.wait())
+		if d.isBusy(err) && d.m.busy == Requeue && d.fromServer && !d.needsCopy() {
+			d.enqueue(d.id)
+			err = d.acquire(0) // a run that ended meanwhile has not found it there
 		}
-		select { // asynq's Redis cannot be asked, and asynq itself would lose the task
-		case <-time.After(unsettledPause):
+		answer, final := d.answer(err)
+		if final {
+			return answer
+		}
+		select { // asynq's Redis is unavailable, and asynq itself would lose the task
+		case <-time.After(answerPause):
 		case <-d.ctx.Done():
-			d.end(ResultCanceled, tell)
-			return tell
-		}
-		if !d.started {
-			err = d.try()
+			d.end(resultCanceled, answer)
+			return answer
 		}
 	}
 }
 
-// findKeys asks the KeyFuncs.
-func (d *delivery) findKeys() error {
-	ask := func(f KeyFunc, use string) (key, identity string, err error) {
-		if f == nil {
-			return "", "", nil
-		}
-		key, err = f(d.ctx, d.task)
-		if errors.Is(err, ErrUnguarded) {
-			return "", "", nil
-		}
-		if err == nil {
-			key, err = found(d.task, key, "the key")
-		}
-		return key, d.m.identity(d.task, use, key), err
+// answerPause is between two tries to run a task, or to enqueue it again, if neither can be done.
+const answerPause = time.Second
+
+// identify calls the KeyFuncs, and the function of WithTaskLease.
+func (d *delivery) identify() (err error) {
+	d.end(resultRefused, nil) // if a function panics
+	if d.key, d.identity, err = d.find(d.m.key, ""); err != nil {
+		return fmt.Errorf("guardasynq: key of task %q: %w", d.task.Type(), err)
 	}
-	var err error
-	if d.key, d.identity, err = ask(d.m.key, ""); err != nil || d.m.once == 0 && d.m.key != nil {
-		return err
+	if d.m.once > 0 || d.m.key == nil {
+		key, onceKey, err := d.find(d.m.onceBy, "once ")
+		if err != nil {
+			return fmt.Errorf("guardasynq: key of task %q: %w", d.task.Type(), err)
+		}
+		if d.onceKey = onceKey; d.identity == "" { // one lease does for both
+			d.key, d.identity = key, onceKey
+		}
 	}
-	key, repeats, err := ask(d.m.onceBy, "once ")
-	if d.identity == "" { // one lease does for both
-		d.key, d.identity, d.single = key, repeats, true
-		return err
+	if d.identity == "" || d.m.perTask == nil {
+		return nil
 	}
-	d.repeats = repeats
-	return err
+	d.lease = d.m.perTask(d.ctx, d.task)
+	a := d.m.guard.Adapter()
+	if err := a.CheckOptions(d.m.refusedOfTask(), d.lease...); err != nil {
+		return fmt.Errorf("guardasynq: lease of task %q: %w", d.task.Type(), err)
+	}
+	if name := a.Name(append(slices.Clip(d.m.opts), d.lease...)...); name != "" {
+		d.outcome.Name = name
+	}
+	return nil
 }
 
-// unguarded runs the handler without a lease.
-func (d *delivery) unguarded() error {
-	d.started = true
-	d.server.makeRoom()
-	d.end(ResultUnguarded, nil)
-	d.err = d.next.ProcessTask(context.WithValue(d.ctx, runKey{}, d), d.task)
-	d.returned = true
-	d.outcome.Err = d.err
-	return d.err
+// find returns the key of a KeyFunc and the one under which the store knows it. Both are empty if
+// the function is nil or returns ErrUnguarded.
+func (d *delivery) find(f KeyFunc, use string) (key, identity string, err error) {
+	if f == nil {
+		return "", "", nil
+	}
+	key, err = f(d.ctx, d.task)
+	if errors.Is(err, ErrUnguarded) {
+		return "", "", nil
+	}
+	if err == nil {
+		key, err = found(d.task, key, "the key")
+	}
+	return key, d.m.identity(d.task, use, key), err
 }
 
-// unsettledPause is between two tries to run a task, or to enqueue it again, if neither can be
-// done.
-const unsettledPause = time.Second
-
-// try runs the handler if it gets the key.
-func (d *delivery) try() error {
-	err := d.do(d.ctx, 0)
-	if d.ran(err) {
-		return err
-	}
-	if wait := d.wait(); wait > 0 && d.m.waiters.enter(d.identity) {
-		if err = d.waitFor(wait); d.ran(err) {
-			return err
-		}
-	} else if d.m.waitsForKeys() && d.server != nil && d.server.mayHold() {
-		if err = d.do(d.ctx, longestHold); d.ran(err) {
-			return err
-		}
-	}
-	if d.m.busy == RetryLater && d.known && !d.needsCopy() {
-		d.park(d.id) // and then ask again: a run that ended meanwhile has not seen it there
-		if err = d.do(d.ctx, 0); d.ran(err) {
-			d.m.parked.remove(d.identity, d.id)
-		}
-	}
-	for tries := 0; tries < bringTries && d.isUndecided(); tries++ {
-		time.Sleep(bringPause)
-		if err = d.do(d.ctx, 0); d.ran(err) {
-			break
-		}
-	}
-	return err
-}
-
-// isUndecided reports whether WithBusy should not end the task yet: another task has the lease of
-// WithOnce, and no run has the key. The other task may be about to find the key busy, and to give
-// up. If it runs, it does so under another key.
-func (d *delivery) isUndecided() bool {
-	return d.repeated && d.m.endsTasks() && !errors.Is(d.m.look(d.ctx, d.identity), guard.ErrBusy)
-}
-
-// waitFor waits in the worker until the worker is needed for another task.
-func (d *delivery) waitFor(wait time.Duration) error {
-	d.waits = true
-	defer d.waitsNoMore()
-	ctx, cancel := context.WithCancel(d.ctx)
-	defer cancel()
-	if d.server != nil && (d.m.busy == RetryLater || d.m.busy == Coalesce) {
-		d.waiting = d.server.wait(cancel)
-	}
-	err := d.do(ctx, wait)
-	gone := !d.started && d.waiting.end()
-	d.waiting = nil
-	if gone {
-		err = d.do(d.ctx, 0)
-	}
-	return err
-}
-
-// ran reports whether a try ran the handler, or ended with anything but ErrBusy.
-func (d *delivery) ran(err error) bool { return d.started || !errors.Is(err, guard.ErrBusy) }
-
-// wait returns how long the task may wait for its key. A task that ends if it does not run may
-// always wait. Any other task waits only while another worker is idle.
+// wait returns how long the task may wait in its worker.
 func (d *delivery) wait() time.Duration {
-	wait := d.m.wait
-	if d.m.busy == RetryLater || d.m.busy == Coalesce {
-		if d.server != nil && !d.server.hasRoom() {
-			return 0
-		}
-		if wait < 0 && d.server != nil && d.m.busy == RetryLater {
-			wait = defaultWait
-		}
-	}
 	if deadline, ok := d.ctx.Deadline(); ok {
-		wait = min(wait, time.Until(deadline)-time.Second)
+		return min(d.m.wait, time.Until(deadline)-time.Second)
 	}
-	return wait
+	return d.m.wait
 }
 
-func (d *delivery) waitsNoMore() {
-	if d.waits {
-		d.waits = false
-		d.m.waiters.leave(d.identity)
+// acquire runs the handler under its lease, or under its two leases, if it gets them within wait.
+// It returns in time for asynq to learn of the end before the task's deadline, unless the handler
+// does not return. If the handler has run already, acquire only returns its error.
+func (d *delivery) acquire(wait time.Duration) error {
+	if d.started {
+		return d.err
 	}
-}
-
-// do runs the handler if it gets the key within wait. It ends before the task's deadline, unless
-// the handler does not.
-func (d *delivery) do(ctx context.Context, wait time.Duration) error {
-	ctx, d.bound = newBound(ctx)
-	defer d.bound.end()
-	err := d.guarded(ctx, wait)
+	ctx, bound := newBound(d.ctx)
+	d.bound = bound
+	defer bound.end()
+	until := time.Now().Add(wait)
+	once := append(d.options(wait), guard.WithOnce(d.m.once), guard.WithLimit(0))
+	var err error
+	switch d.onceKey {
+	case "":
+		err = d.m.guard.Do(ctx, d.identity, func(ctx context.Context) error { return d.run(ctx, nil) }, d.options(wait)...)
+	case d.identity:
+		err = d.m.guard.Do(ctx, d.identity, func(ctx context.Context) error {
+			marker, _ := guard.FromContext(ctx)
+			return d.run(ctx, marker)
+		}, once...)
+	default:
+		err = d.m.guard.Do(ctx, d.onceKey, func(ctx context.Context) error {
+			marker, _ := guard.FromContext(ctx)
+			// the rest of the wait, which is for both leases
+			return d.m.guard.Do(ctx, d.identity, func(ctx context.Context) error { return d.run(ctx, marker) }, d.options(time.Until(until))...)
+		}, append(once, d.m.guard.Adapter().Auxiliary())...)
+	}
 	if !d.started && errors.Is(err, errNoTime) {
 		return &guard.StoreError{Op: driver.OpAcquire, Key: d.identity, Kind: driver.KindTimeout, Err: errNoTime}
 	}
 	return err
 }
 
-func (d *delivery) guarded(ctx context.Context, wait time.Duration) error {
-	until := time.Now().Add(wait)
-	once := append(d.leaseOptions(wait), guard.WithOnce(d.m.once), guard.WithLimit(0))
-	switch {
-	case d.single:
-		return d.m.guard.Do(ctx, d.identity, func(ctx context.Context) error {
-			d.once, _ = guard.FromContext(ctx)
-			return d.run(ctx)
-		}, once...)
-	case d.repeats != "":
-		d.repeated = true
-		return d.m.guard.Do(ctx, d.repeats, func(ctx context.Context) error {
-			d.once, _ = guard.FromContext(ctx)
-			d.repeated = false
-			// the rest of the wait, which is for both leases
-			return d.m.guard.Do(ctx, d.identity, d.run, d.leaseOptions(time.Until(until))...)
-		}, append(once, d.m.guard.Adapter().Auxiliary())...)
-	default:
-		return d.m.guard.Do(ctx, d.identity, d.run, d.leaseOptions(wait)...)
+// options returns the options of a lease of the task.
+func (d *delivery) options(wait time.Duration) []guard.Option {
+	opts := append(slices.Clip(d.m.opts), guard.WithName(d.outcome.Name))
+	if wait > 0 {
+		opts = append(opts, guard.WithWait(wait))
 	}
+	return append(opts, d.lease...)
 }
 
-// run calls the handler. ctx is that of the lease.
-func (d *delivery) run(ctx context.Context) error {
+// run calls the handler under the lease of ctx. If it succeeds, its result becomes the record of
+// the marker. run returns nil without a call if the run of a newer task replaces this one.
+func (d *delivery) run(ctx context.Context, marker *guard.Lease) error {
 	if !d.bound.pause() {
 		return errNoTime
 	}
 	defer d.bound.resume()
-	if d.waiting.end() {
-		return context.Canceled // by the server, at the same moment
+	defer func() { d.freed = time.Now() }()
+	d.m.backlog.arrive(d.identity, d.id)
+	if d.m.busy == Coalesce && d.replaceOlder() {
+		return nil
 	}
-	defer func() { d.ended = time.Now() }()
-	d.waitsNoMore()
-	d.server.makeRoom()
-	if d.m.busy == Coalesce {
-		switch err := d.overtake(); {
-		case errors.Is(err, errOvertaken):
-			d.overtaken = true
-			return nil
-		case err != nil:
-			return err
-		}
-	}
-	d.started = true
-	d.outcome.Fence = guard.Fence(ctx)
-	d.end(ResultRan, nil)
-	d.bringAhead()
-	d.err = d.next.ProcessTask(context.WithValue(ctx, runKey{}, d), d.task)
-	d.returned = true
-	d.hasNext = d.m.waiters.any(d.identity)
-	if d.err == nil && d.m.once > 0 {
-		d.keepResult()
-	}
-	var p *PostponedError
-	if errors.As(d.err, &p) && p.asked && !p.settled {
-		d.asked = p
+	d.end(resultRan, nil)
+	d.outcome.Fence, d.outcome.Skipped, d.outcome.Label = guard.Fence(ctx), "", ""
+	d.err = d.handle(ctx)
+	if d.err == nil && marker != nil {
+		d.keepResult(marker)
 	}
 	return d.err
 }
 
-func (d *delivery) end(r Result, err error) { d.outcome.Result, d.outcome.Err = r, err }
+// handle calls the handler.
+func (d *delivery) handle(ctx context.Context) error {
+	d.started, d.outcome.Aborted = true, true
+	err := d.next.ProcessTask(context.WithValue(ctx, runKey{}, d), d.task)
+	d.outcome.Aborted = false
+	return err
+}
 
-// finish is called when the delivery has a result for asynq, or when the handler has panicked.
-func (d *delivery) finish() {
-	d.leave()
-	if d.started && d.identity != "" {
-		d.handOff(d.ended)
+func (d *delivery) isBusy(err error) bool { return !d.started && errors.Is(err, guard.ErrBusy) }
+
+func (d *delivery) end(r result, err error) { d.outcome.Result, d.outcome.Err = string(r), err }
+
+// report is called when the delivery has an answer for asynq, or when a function has panicked.
+func (d *delivery) report() {
+	d.outcome.Duration = time.Since(d.outcome.Start)
+	d.m.guard.Adapter().Report(d.ctx, d.outcome, append(slices.Clip(d.m.lease), d.lease...)...)
+}
+
+type runKey struct{}
+
+// Key returns the key of the task under which a handler runs, as the KeyFunc returned it, or "" if
+// ctx is not that of a handler behind the middleware. The lease and its fence are in
+// guard.FromContext and guard.Fence.
+func Key(ctx context.Context) string {
+	if d, ok := ctx.Value(runKey{}).(*delivery); ok {
+		return d.key
 	}
-	d.outcome.Aborted = d.started && !d.returned
-	d.outcome.Duration = time.Since(d.start)
-	d.m.guard.Adapter().Report(d.ctx, guard.Outcome{
-		Adapter: "asynq", Result: string(d.outcome.Result), Name: d.outcome.Name, Start: d.start, Duration: d.outcome.Duration, Fence: d.outcome.Fence,
-		Aborted: d.outcome.Aborted, Err: d.outcome.Err, Skipped: d.skipped(), Label: d.holder,
-	}, append(slices.Clip(d.m.lease), d.own...)...)
-	for _, o := range d.m.observers {
-		if o.End != nil {
-			contained(func() { o.End(d.ctx, d.outcome) })
-		}
-	}
+	return ""
 }

@@ -52,7 +52,7 @@ func (q queue) serve(h asynq.Handler) (stop func()) {
 		TaskCheckInterval: 20 * time.Millisecond, // asynq's default is a second
 		LogLevel:          asynq.FatalLevel,
 	}
-	guardasynq.Configure(&config)
+	config = guardasynq.Configure(config)
 	server := asynq.NewServer(q.conn, config)
 	must(server.Start(h))
 	return server.Shutdown
@@ -66,7 +66,7 @@ func ExampleNew() {
 	// with several processes, single.New(redisClient)
 	g, err := guard.New(memory.New(), guard.WithNamespace("shop"))
 	must(err)
-	byCustomer, err := guardasynq.New(g, guardasynq.ByJSON("customer"), guardasynq.WithClient(q.client, q.inspector))
+	byCustomer, err := guardasynq.New(g, guardasynq.FromJSON("customer"), guardasynq.WithClient(q.client, q.inspector))
 	must(err)
 
 	var mu sync.Mutex
@@ -111,7 +111,7 @@ func ExampleWithLease() {
 	defer stop()
 	g, err := guard.New(memory.New(), guard.WithNamespace("shop"))
 	must(err)
-	twoPerCustomer, err := guardasynq.New(g, guardasynq.ByJSON("customer"),
+	twoPerCustomer, err := guardasynq.New(g, guardasynq.FromJSON("customer"),
 		guardasynq.WithClient(q.client, q.inspector), guardasynq.WithLease(guard.WithLimit(2)))
 	must(err)
 
@@ -153,11 +153,11 @@ func ExampleWithOnce() {
 	defer stop()
 	g, err := guard.New(memory.New(), guard.WithNamespace("shop"))
 	must(err)
-	ended := make(chan guardasynq.Outcome)
+	ended := make(chan string)
 	oncePerReport, err := guardasynq.New(g, nil, // or the key of what must not run at a time
 		guardasynq.WithClient(q.client, q.inspector),
-		guardasynq.WithOnce(24*time.Hour, guardasynq.ByPayload()),
-		guardasynq.WithObserver(guardasynq.Observer{End: func(_ context.Context, o guardasynq.Outcome) { ended <- o }}))
+		guardasynq.WithOnce(24*time.Hour, guardasynq.FromPayload()),
+		guardasynq.WithLease(guard.WithHook(guard.Hook{Outcome: func(_ context.Context, o guard.Outcome) { ended <- o.Result }})))
 	must(err)
 	shutdown := q.serve(oncePerReport(asynq.HandlerFunc(func(_ context.Context, task *asynq.Task) error {
 		_, err := task.ResultWriter().Write([]byte("12 pages"))
@@ -166,7 +166,7 @@ func ExampleWithOnce() {
 
 	for range 2 {
 		q.enqueue(asynq.NewTask("report", []byte("2026-11-21")), asynq.Retention(time.Hour))
-		fmt.Println((<-ended).Result)
+		fmt.Println(<-ended)
 	}
 	shutdown()
 	must(g.Close(context.Background()))
@@ -183,19 +183,19 @@ func ExampleWithOnce() {
 }
 
 // A handler that finds the service busy has its task come back, on its only attempt.
-func ExamplePostpone() {
+func ExampleSnooze() {
 	q, stop := startQueue()
 	defer stop()
 	g, err := guard.New(memory.New(), guard.WithNamespace("shop"))
 	must(err)
-	byCustomer, err := guardasynq.New(g, guardasynq.ByJSON("customer"), guardasynq.WithClient(q.client, q.inspector))
+	byCustomer, err := guardasynq.New(g, guardasynq.FromJSON("customer"), guardasynq.WithClient(q.client, q.inspector))
 	must(err)
 	done := make(chan struct{})
 	calls := 0
 	mux := asynq.NewServeMux()
 	mux.Handle("charge", byCustomer(asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
 		if calls++; calls < 3 {
-			return fmt.Errorf("the bank is busy: %w", guardasynq.Postpone(time.Second))
+			return fmt.Errorf("the bank is busy: %w", guardasynq.Snooze(time.Second))
 		}
 		fmt.Println(guardasynq.TaskID(ctx, task), "was charged in call", calls)
 		close(done)
@@ -211,7 +211,7 @@ func ExamplePostpone() {
 
 // A middleware over all types of a mux, of which some have no customer.
 func ExampleOptional() {
-	key := guardasynq.Optional(guardasynq.ByJSON("customer"))
+	key := guardasynq.Optional(guardasynq.FromJSON("customer"))
 	_, err := key(context.Background(), asynq.NewTask("cleanup", nil))
 	fmt.Println(errors.Is(err, guardasynq.ErrUnguarded))
 	customer, err := key(context.Background(), asynq.NewTask("charge", []byte(`{"customer": 42}`)))
@@ -228,14 +228,14 @@ func ExampleWithBusy() {
 	g, err := guard.New(memory.New(), guard.WithNamespace("shop"))
 	must(err)
 	coalesced := make(chan bool)
-	oneMore, err := guardasynq.New(g, guardasynq.ByType(),
+	oneMore, err := guardasynq.New(g, guardasynq.FromType(),
 		guardasynq.WithClient(q.client, q.inspector),
 		guardasynq.WithBusy(guardasynq.Coalesce),
-		guardasynq.WithObserver(guardasynq.Observer{End: func(_ context.Context, o guardasynq.Outcome) {
-			if o.Result == guardasynq.ResultCoalesced {
+		guardasynq.WithLease(guard.WithHook(guard.Hook{Outcome: func(_ context.Context, o guard.Outcome) {
+			if o.Result == "coalesced" {
 				coalesced <- true
 			}
-		}}))
+		}})))
 	must(err)
 	begun, goOn := make(chan string), make(chan bool)
 	shutdown := q.serve(oneMore(asynq.HandlerFunc(func(_ context.Context, task *asynq.Task) error {

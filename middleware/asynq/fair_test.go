@@ -48,5 +48,5 @@ func TestWithLease_withFairRunsTasksInTheOrderInWhichTheyCame(t *testing.T) {
 	for i, run := range begun {
 		require.Equal(t, fmt.Sprint("task ", i+1), run.task)
 	}
-	require.Empty(t, s.seen.of(guardasynq.ResultBusy))
+	require.Empty(t, s.seen.of(resultBusy))
 }

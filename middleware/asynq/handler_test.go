@@ -20,7 +20,7 @@ import (
 )
 
 // A handler postpones its task, again and again: it costs no attempt, and archives nothing.
-func TestPostpone_costsNoAttemptAndNeverArchives(t *testing.T) {
+func TestSnooze_costsNoAttemptAndNeverArchives(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		config   asynq.Config
@@ -45,22 +45,22 @@ func TestPostpone_costsNoAttemptAndNeverArchives(t *testing.T) {
 				config = aqConfig(func(c *asynq.Config) { c.ErrorHandler = &reported })
 			}
 			var calls atomic.Int64
-			h := s.middleware(t, guardasynq.ByJSON("key"))(asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
+			h := s.middleware(t, guardasynq.FromJSON("key"))(asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
 				if guardasynq.TaskID(ctx, task) != "1" || calls.Add(1) > 3 {
 					return nil
 				}
-				err := guardasynq.Postpone(500 * time.Millisecond)
+				err := guardasynq.Snooze(500 * time.Millisecond)
 				if c.wrap != nil {
 					err = c.wrap(err)
 				}
 				return err
 			}))
 			if c.nested {
-				h = s.middleware(t, guardasynq.ByType(), guardasynq.WithGroup("outer"))(h)
+				h = s.middleware(t, guardasynq.FromType(), guardasynq.WithGroup("outer"))(h)
 			}
 			s.serve(t, config, h)
 			s.enqueue(t, "import", aqJSON("k", "1"), asynq.TaskID("1"), asynq.MaxRetry(c.attempts))
-			outcome := s.outcomes.await(t, guardasynq.ResultPostponed, 1)[0]
+			outcome := s.outcomes.await(t, resultPostponed, 1)[0]
 			require.Equal(t, 500*time.Millisecond, outcome.After)
 			require.Positive(t, outcome.Fence, "the handler ran")
 			require.Equal(t, c.copies, outcome.Copy != "")
@@ -70,7 +70,7 @@ func TestPostpone_costsNoAttemptAndNeverArchives(t *testing.T) {
 				require.True(t, guardasynq.IsPostponed(info))
 				require.Contains(t, info.LastErr, "guardasynq: the handler postponed it by 500ms")
 			}
-			s.outcomes.await(t, guardasynq.ResultPostponed, 3)
+			s.outcomes.await(t, resultPostponed, 3)
 			s.awaitEmpty(t)
 			require.EqualValues(t, 4, calls.Load())
 			q, err := s.inspector.GetQueueInfo(aqQueue)
@@ -84,7 +84,7 @@ func TestPostpone_costsNoAttemptAndNeverArchives(t *testing.T) {
 }
 
 // Its key is free meanwhile, and the end of another run of the key does not bring it.
-func TestPostpone_waitsForItsTimeAndNotForItsKey(t *testing.T) {
+func TestSnooze_waitsForItsTimeAndNotForItsKey(t *testing.T) {
 	t.Parallel()
 	for attempts, c := range map[int]struct {
 		id    string
@@ -93,17 +93,17 @@ func TestPostpone_waitsForItsTimeAndNotForItsKey(t *testing.T) {
 		t.Run(fmt.Sprint("MaxRetry ", attempts), func(t *testing.T) {
 			t.Parallel()
 			s := newAqSite(t)
-			h := s.middleware(t, guardasynq.ByJSON("key"))
+			h := s.middleware(t, guardasynq.FromJSON("key"))
 			s.serve(t, aqConfig(), h(asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
 				if guardasynq.TaskID(ctx, task) == "later" {
-					return guardasynq.Postpone(10 * time.Minute)
+					return guardasynq.Snooze(10 * time.Minute)
 				}
 				return nil
 			})))
 			s.enqueue(t, "import", aqJSON("k", "1"), asynq.TaskID("later"), asynq.MaxRetry(attempts))
 			s.awaitState(t, c.id, c.state)
 			s.enqueue(t, "import", aqJSON("k", "2"), asynq.TaskID("other"))
-			s.outcomes.await(t, guardasynq.ResultRan, 1)
+			s.outcomes.await(t, resultRan, 1)
 			s.awaitGone(t, "other")
 			time.Sleep(aqQuiet) // it would be brought by now
 			info := s.info(t, c.id)
@@ -114,19 +114,19 @@ func TestPostpone_waitsForItsTimeAndNotForItsKey(t *testing.T) {
 	}
 }
 
-func TestPostpone_withOnceLeavesNoMarker(t *testing.T) {
+func TestSnooze_withOnceLeavesNoMarker(t *testing.T) {
 	t.Parallel()
 	s := newAqSite(t)
 	var calls atomic.Int64
-	m := s.middleware(t, guardasynq.ByType(), guardasynq.WithOnce(time.Hour, guardasynq.ByPayload()))
+	m := s.middleware(t, guardasynq.FromType(), guardasynq.WithOnce(time.Hour, guardasynq.FromPayload()))
 	s.serve(t, aqConfig(), m(asynq.HandlerFunc(func(context.Context, *asynq.Task) error {
 		if calls.Add(1) == 1 {
-			return guardasynq.Postpone(0)
+			return guardasynq.Snooze(0)
 		}
 		return nil
 	})))
 	s.enqueue(t, "import", "1")
-	s.outcomes.await(t, guardasynq.ResultRan, 1)
+	s.outcomes.await(t, resultRan, 1)
 	s.awaitEmpty(t)
 	require.EqualValues(t, 2, calls.Load())
 }
@@ -147,7 +147,7 @@ func TestIsPostponed_tellsFailuresApart(t *testing.T) {
 func TestOnce_aRepeatIsNotWhatMustNotRunAtATime(t *testing.T) {
 	t.Parallel()
 	s, w := newAqSite(t), newAqWork(t)
-	m := s.middleware(t, guardasynq.ByHeader("Customer"), guardasynq.WithDelay(10*time.Minute), guardasynq.WithOnce(time.Hour, guardasynq.ByPayload()))
+	m := s.middleware(t, guardasynq.FromHeader("Customer"), guardasynq.WithDelay(10*time.Minute), guardasynq.WithOnce(time.Hour, guardasynq.FromPayload()))
 	s.serve(t, aqConfig(), m(w))
 	t.Cleanup(w.release)
 	send := func(customer, order string) {
@@ -170,7 +170,7 @@ func TestOnce_aRepeatIsNotWhatMustNotRunAtATime(t *testing.T) {
 	require.Equal(t, "2", second.payload)
 	send("one", "1") // ends, though its customer is busy
 	send("two", "1") // a repeat, of whichever customer
-	s.outcomes.await(t, guardasynq.ResultDone, 2)
+	s.outcomes.await(t, resultDone, 2)
 	second.returns(nil)
 	s.awaitEmpty(t)
 	require.Len(t, w.payloads(), 3)
@@ -186,25 +186,25 @@ func TestOnce_aRepeatIsNotWhatMustNotRunAtATime(t *testing.T) {
 // A middleware over all types of a mux, of which one has the field.
 func TestUnguarded_tasksWithoutAKeyRun(t *testing.T) {
 	t.Parallel()
-	byKey := guardasynq.ByJSON("key")
+	byKey := guardasynq.FromJSON("key")
 	for name, c := range map[string]struct {
 		key     guardasynq.KeyFunc
 		opts    []guardasynq.Option
 		payload string
-		result  guardasynq.Result
+		result  string
 		runs    bool
 	}{
-		"a key":                  {key: guardasynq.Optional(byKey), payload: aqJSON("k", "1"), result: guardasynq.ResultRan, runs: true},
-		"none":                   {key: guardasynq.Optional(byKey), payload: `{}`, result: guardasynq.ResultUnguarded, runs: true},
-		"no JSON":                {key: guardasynq.Optional(byKey), payload: `no JSON`, result: guardasynq.ResultUnguarded, runs: true},
-		"none, and not optional": {key: byKey, payload: `{}`, result: guardasynq.ResultKeyInvalid},
-		"by the function":        {key: func(context.Context, *asynq.Task) (string, error) { return "", guardasynq.ErrUnguarded }, result: guardasynq.ResultUnguarded, runs: true},
+		"a key":                  {key: guardasynq.Optional(byKey), payload: aqJSON("k", "1"), result: resultRan, runs: true},
+		"none":                   {key: guardasynq.Optional(byKey), payload: `{}`, result: resultUnguarded, runs: true},
+		"no JSON":                {key: guardasynq.Optional(byKey), payload: `no JSON`, result: resultUnguarded, runs: true},
+		"none, and not optional": {key: byKey, payload: `{}`, result: resultRefused},
+		"by the function":        {key: func(context.Context, *asynq.Task) (string, error) { return "", guardasynq.ErrUnguarded }, result: resultUnguarded, runs: true},
 		"wrapped": {key: func(context.Context, *asynq.Task) (string, error) {
 			return "", fmt.Errorf("it is: %w", guardasynq.ErrUnguarded)
-		}, result: guardasynq.ResultUnguarded, runs: true},
-		"another error":           {key: guardasynq.Optional(func(context.Context, *asynq.Task) (string, error) { return "", errAqOther }), result: guardasynq.ResultKeyInvalid},
-		"none, but once":          {key: guardasynq.Optional(byKey), opts: []guardasynq.Option{guardasynq.WithOnce(time.Hour, guardasynq.ByPayload())}, payload: `{}`, result: guardasynq.ResultRan, runs: true},
-		"a key, and never a once": {key: byKey, opts: []guardasynq.Option{guardasynq.WithOnce(time.Hour, guardasynq.Optional(guardasynq.ByHeader("None")))}, payload: aqJSON("k", "1"), result: guardasynq.ResultRan, runs: true},
+		}, result: resultUnguarded, runs: true},
+		"another error":           {key: guardasynq.Optional(func(context.Context, *asynq.Task) (string, error) { return "", errAqOther }), result: resultRefused},
+		"none, but once":          {key: guardasynq.Optional(byKey), opts: []guardasynq.Option{guardasynq.WithOnce(time.Hour, guardasynq.FromPayload())}, payload: `{}`, result: resultRan, runs: true},
+		"a key, and never a once": {key: byKey, opts: []guardasynq.Option{guardasynq.WithOnce(time.Hour, guardasynq.Optional(guardasynq.FromHeader("None")))}, payload: aqJSON("k", "1"), result: resultRan, runs: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -212,7 +212,7 @@ func TestUnguarded_tasksWithoutAKeyRun(t *testing.T) {
 			var runs atomic.Int64
 			m := s.middleware(t, c.key, c.opts...)(asynq.HandlerFunc(func(ctx context.Context, _ *asynq.Task) error {
 				_, leased := guard.FromContext(ctx)
-				if leased != (c.result == guardasynq.ResultRan) {
+				if leased != (c.result == resultRan) {
 					return errors.New("a lease, or none")
 				}
 				runs.Add(1)
@@ -249,7 +249,7 @@ func TestCopy_endsIfItsOriginalWasEnqueuedAgain(t *testing.T) {
 			require.NoError(t, err, "asynq cannot know")
 			holder.returns(nil) // which brings the copy
 			if again.runs == 2 {
-				s.outcomes.await(t, guardasynq.ResultCoalesced, 1)
+				s.outcomes.await(t, resultCoalesced, 1)
 			} else {
 				w.next(t).returns(nil)
 			}
@@ -267,7 +267,7 @@ func TestCopy_endsIfItsOriginalWasEnqueuedAgain(t *testing.T) {
 func TestLong_theStoreIsAwayOnTheLastAttempt(t *testing.T) {
 	leftout.IfShort(t)
 	t.Parallel()
-	for name, busy := range map[string]guardasynq.Busy{"RetryLater": guardasynq.RetryLater, "Skip": guardasynq.Skip, "Fail": guardasynq.Fail, "Coalesce": guardasynq.Coalesce} {
+	for name, busy := range map[string]guardasynq.BusyPolicy{"Requeue": guardasynq.Requeue, "Skip": guardasynq.Skip, "Fail": guardasynq.Fail, "Coalesce": guardasynq.Coalesce} {
 		for _, attempts := range []int{0, 1} {
 			t.Run(fmt.Sprint(name, " MaxRetry ", attempts), func(t *testing.T) {
 				t.Parallel()
@@ -291,7 +291,7 @@ func TestLong_theStoreIsAwayOnTheLastAttempt(t *testing.T) {
 					s.enqueue(t, id, "customer "+id, asynq.MaxRetry(attempts))
 					want[id] = 1
 				}
-				lifeUntil(t, "all come back", func() bool { return len(s.seen.of(guardasynq.ResultUnavailable)) > 6 })
+				lifeUntil(t, "all come back", func() bool { return len(s.seen.of(resultUnavailable)) > 6 })
 				s.store.Restart()
 				require.Zero(t, s.awaitEmpty(t))
 				mu.Lock()

@@ -20,7 +20,7 @@ import (
 )
 
 // enders are the policies that end a task whose key is busy.
-var enders = map[string]guardasynq.Busy{"Skip": guardasynq.Skip, "Fail": guardasynq.Fail}
+var enders = map[string]guardasynq.BusyPolicy{"Skip": guardasynq.Skip, "Fail": guardasynq.Fail}
 
 // A groupSite has a holder of the key "k" in another process, and tasks of the same group that look
 // whether the key is free.
@@ -45,7 +45,7 @@ func (s *groupSite) looks(e guard.Event) {
 	s.judged = true
 	for name, busy := range enders {
 		ran := false
-		m := s.middleware(s.t, guardasynq.ByJSON("key"), guardasynq.WithGroup("group"), guardasynq.WithBusy(busy))
+		m := s.middleware(s.t, guardasynq.FromJSON("key"), guardasynq.WithGroup("group"), guardasynq.WithBusy(busy))
 		err := m(asynq.HandlerFunc(func(context.Context, *asynq.Task) error {
 			ran = true
 			return nil
@@ -57,7 +57,7 @@ func (s *groupSite) looks(e guard.Event) {
 // hold begins the holder's run.
 func (s *groupSite) hold() {
 	begun, end, ended := make(chan struct{}), make(chan struct{}), make(chan struct{})
-	m := s.middleware(s.t, guardasynq.ByJSON("key"), guardasynq.WithGroup("group"))
+	m := s.middleware(s.t, guardasynq.FromJSON("key"), guardasynq.WithGroup("group"))
 	go func() {
 		defer close(ended)
 		_ = m(asynq.HandlerFunc(func(context.Context, *asynq.Task) error {
@@ -82,13 +82,13 @@ func TestGroup_aTaskThatLooksAtTheKeyEndsNoOther(t *testing.T) {
 	busy := func(e guard.AcquireEvent) bool { return errors.Is(e.Err, guard.ErrBusy) }
 	changing := func(e guard.AcquireEvent) bool { return strings.HasSuffix(e.Key, ":follow-up") }
 	for name, c := range map[string]struct {
-		policy   guardasynq.Busy
+		policy   guardasynq.BusyPolicy
 		attempts int
 		// whether the holder's run ends at an acquire; nil ends it when the task is postponed
 		ends func(e guard.AcquireEvent) bool
 	}{
-		"postponed":           {guardasynq.RetryLater, 3, nil},
-		"postponed, a copy":   {guardasynq.RetryLater, 0, busy},
+		"postponed":           {guardasynq.Requeue, 3, nil},
+		"postponed, a copy":   {guardasynq.Requeue, 0, busy},
 		"a follow-up":         {guardasynq.Coalesce, 3, changing},
 		"a follow-up, a copy": {guardasynq.Coalesce, 0, changing},
 	} {
@@ -111,13 +111,13 @@ func TestGroup_aTaskThatLooksAtTheKeyEndsNoOther(t *testing.T) {
 				},
 			}))
 			s.hold()
-			m := s.middlewareOf(t, g, guardasynq.ByJSON("key"), guardasynq.WithGroup("group"), guardasynq.WithWait(0),
+			m := s.middlewareOf(t, g, guardasynq.FromJSON("key"), guardasynq.WithGroup("group"), guardasynq.WithWait(0),
 				guardasynq.WithBusy(c.policy), guardasynq.WithDelay(10*time.Minute))
 			s.serve(t, aqConfig(), m(w))
 			t.Cleanup(w.release)
 			s.enqueue(t, "import", aqJSON("k", "1"), asynq.MaxRetry(c.attempts))
 			if c.ends == nil {
-				s.outcomes.await(t, guardasynq.ResultPostponed, 1)
+				s.outcomes.await(t, resultPostponed, 1)
 				s.end()
 			}
 			w.next(t).returns(nil)
@@ -145,7 +145,7 @@ func TestOnce_aTaskThatOnlyAsksForItsKeyEndsNoRepeat(t *testing.T) {
 	}
 }
 
-func repeatAsksBeside(t *testing.T, locker guard.Locker, busy guardasynq.Busy, otherKey bool) {
+func repeatAsksBeside(t *testing.T, locker guard.Locker, busy guardasynq.BusyPolicy, otherKey bool) {
 	t.Helper()
 	var seen lifeOutcomes
 	work := func(n int, customer string) lifeTask { return lifeTask{Customer: customer, Work: n} }
@@ -159,7 +159,7 @@ func repeatAsksBeside(t *testing.T, locker guard.Locker, busy guardasynq.Busy, o
 			require.NoError(t, errors.Join(g.Close(context.Background()), client.Close(), inspector.Close()))
 		})
 		m, err := guardasynq.New(g, byCustomer, guardasynq.WithClient(client, inspector), guardasynq.WithBusy(busy),
-			guardasynq.WithOnce(time.Hour, guardasynq.ByJSON("work")), guardasynq.WithObserver(guardasynq.Observer{End: seen.add}))
+			guardasynq.WithOnce(time.Hour, guardasynq.FromJSON("work")), aqObserve(seen.add))
 		require.NoError(t, err)
 		return m
 	}
@@ -201,16 +201,16 @@ func repeatAsksBeside(t *testing.T, locker guard.Locker, busy guardasynq.Busy, o
 	_ = here(asynq.HandlerFunc(func(context.Context, *asynq.Task) error { return errors.New("its key was busy") })).ProcessTask(context.Background(), newLifeTask(t, work(2, "c")))
 	require.NoError(t, repeat(), "asynq brings it back")
 	require.Equal(t, 1, runs)
-	require.Len(t, append(seen.of(guardasynq.ResultSkipped), seen.of(guardasynq.ResultBusy)...), 1, "only the task that found its key busy")
+	require.Len(t, append(seen.of(resultSkipped), seen.of(resultBusy)...), 1, "only the task that found its key busy")
 }
 
 // A repeat that comes while the first one runs is not postponed.
 func TestOnce_aRepeatBesideARunEnds(t *testing.T) {
 	for policy, busy := range enders {
 		t.Run(policy, func(t *testing.T) {
-			s, w, run := aqHolding(t, aqConfig(), guardasynq.WithBusy(busy), guardasynq.WithOnce(time.Hour, guardasynq.ByPayload()))
+			s, w, run := aqHolding(t, aqConfig(), guardasynq.WithBusy(busy), guardasynq.WithOnce(time.Hour, guardasynq.FromPayload()))
 			s.enqueue(t, "import", run.payload, asynq.MaxRetry(0))
-			result := map[guardasynq.Busy]guardasynq.Result{guardasynq.Skip: guardasynq.ResultSkipped, guardasynq.Fail: guardasynq.ResultBusy}[busy]
+			result := map[guardasynq.BusyPolicy]string{guardasynq.Skip: resultSkipped, guardasynq.Fail: resultBusy}[busy]
 			s.outcomes.await(t, result, 1)
 			run.returns(nil)
 			s.awaitEmpty(t)

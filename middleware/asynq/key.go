@@ -38,29 +38,29 @@ func (e *KeyError) Error() string {
 // Is reports whether target is asynq.SkipRetry.
 func (e *KeyError) Is(target error) bool { return target == asynq.SkipRetry }
 
-// ByType returns a KeyFunc with one key for all tasks of a type: one of them runs at a time.
-func ByType() KeyFunc {
+// FromType returns a KeyFunc with one key for all tasks of a type: one of them runs at a time.
+func FromType() KeyFunc {
 	return func(context.Context, *asynq.Task) (string, error) { return "type", nil }
 }
 
-// ByPayload returns a KeyFunc that takes the bytes of the payload. Payloads that say the same in
+// FromPayload returns a KeyFunc that takes the bytes of the payload. Payloads that say the same in
 // other bytes, such as JSON with its fields in another order, have different keys. An empty
 // payload is a key as any.
-func ByPayload() KeyFunc {
+func FromPayload() KeyFunc {
 	return func(_ context.Context, task *asynq.Task) (string, error) {
 		return "payload:" + string(task.Payload()), nil
 	}
 }
 
-// ByJSON returns a KeyFunc that takes a field of the JSON object in the payload, or, with more
+// FromJSON returns a KeyFunc that takes a field of the JSON object in the payload, or, with more
 // names, of the objects inside of it. The value must be a string or an integer. A name that occurs
 // twice in an object is refused, even in other letters (id and ID): decoders differ in which of
 // them they take. So is a value or a name that is not UTF-8, or has half of a surrogate pair:
 // several would be one key. It panics without a name.
-func ByJSON(field string, inside ...string) KeyFunc {
+func FromJSON(field string, inside ...string) KeyFunc {
 	names := append([]string{field}, inside...)
 	for _, n := range names {
-		mustName("ByJSON", n)
+		mustName("FromJSON", n)
 	}
 	from := "JSON field " + strings.Join(names, ".") + " of the payload"
 	return func(_ context.Context, task *asynq.Task) (string, error) {
@@ -72,10 +72,10 @@ func ByJSON(field string, inside ...string) KeyFunc {
 	}
 }
 
-// ByHeader returns a KeyFunc that takes a header of the task, see asynq.NewTaskWithHeaders. It
+// FromHeader returns a KeyFunc that takes a header of the task, see asynq.NewTaskWithHeaders. It
 // panics without a name.
-func ByHeader(name string) KeyFunc {
-	mustName("ByHeader", name)
+func FromHeader(name string) KeyFunc {
+	mustName("FromHeader", name)
 	from := "header " + name
 	return func(_ context.Context, task *asynq.Task) (string, error) {
 		key, ok := task.Headers()[name]
@@ -86,9 +86,9 @@ func ByHeader(name string) KeyFunc {
 	}
 }
 
-// ByTaskID returns a KeyFunc that takes the ID of the task: two deliveries of one task do not run
+// FromTaskID returns a KeyFunc that takes the ID of the task: two deliveries of one task do not run
 // at a time. It is the ID that TaskID returns.
-func ByTaskID() KeyFunc {
+func FromTaskID() KeyFunc {
 	return func(ctx context.Context, task *asynq.Task) (string, error) {
 		return found(task, TaskID(ctx, task), "task ID")
 	}

@@ -28,37 +28,37 @@ func TestKeys_areFoundInTheTask(t *testing.T) {
 		want    string
 		err     string // what the text of the KeyError ends with
 	}{
-		"the type":                     {key: guardasynq.ByType(), payload: "any", want: "type"},
-		"the payload":                  {key: guardasynq.ByPayload(), payload: "a\x00b", want: "payload:a\x00b"},
-		"an empty payload":             {key: guardasynq.ByPayload(), want: "payload:"},
-		"a huge payload":               {key: guardasynq.ByPayload(), payload: huge, want: "payload:" + huge},
-		"a string in JSON":             {key: guardasynq.ByJSON("id"), payload: `{"a":1,"id":"x\u00e9"}`, want: "xé"},
-		"an integer in JSON":           {key: guardasynq.ByJSON("id"), payload: `{"id":123456789012345678901234567890}`, want: "123456789012345678901234567890"},
-		"a negative one":               {key: guardasynq.ByJSON("id"), payload: ` {"id":-7} `, want: "-7"},
-		"inside of objects":            {key: guardasynq.ByJSON("a", "b", "c"), payload: `{"a":{"b":{"c":"x"},"c":1},"c":2}`, want: "x"},
-		"in a huge payload":            {key: guardasynq.ByJSON("id"), payload: `{"x":"` + huge + `","id":"y"}`, want: "y"},
-		"a header":                     {key: guardasynq.ByHeader("Tenant"), headers: map[string]string{"Tenant": "17"}, want: "17"},
+		"the type":                     {key: guardasynq.FromType(), payload: "any", want: "type"},
+		"the payload":                  {key: guardasynq.FromPayload(), payload: "a\x00b", want: "payload:a\x00b"},
+		"an empty payload":             {key: guardasynq.FromPayload(), want: "payload:"},
+		"a huge payload":               {key: guardasynq.FromPayload(), payload: huge, want: "payload:" + huge},
+		"a string in JSON":             {key: guardasynq.FromJSON("id"), payload: `{"a":1,"id":"x\u00e9"}`, want: "xé"},
+		"an integer in JSON":           {key: guardasynq.FromJSON("id"), payload: `{"id":123456789012345678901234567890}`, want: "123456789012345678901234567890"},
+		"a negative one":               {key: guardasynq.FromJSON("id"), payload: ` {"id":-7} `, want: "-7"},
+		"inside of objects":            {key: guardasynq.FromJSON("a", "b", "c"), payload: `{"a":{"b":{"c":"x"},"c":1},"c":2}`, want: "x"},
+		"in a huge payload":            {key: guardasynq.FromJSON("id"), payload: `{"x":"` + huge + `","id":"y"}`, want: "y"},
+		"a header":                     {key: guardasynq.FromHeader("Tenant"), headers: map[string]string{"Tenant": "17"}, want: "17"},
 		"another's function":           {key: text("x"), want: "x"},
-		"no JSON":                      {key: guardasynq.ByJSON("id"), payload: "id", err: `JSON field id of the payload cannot be read: there is no JSON object`},
-		"no payload":                   {key: guardasynq.ByJSON("id"), err: `JSON field id of the payload cannot be read: there is no JSON object`},
-		"an array":                     {key: guardasynq.ByJSON("id"), payload: `[1]`, err: `there is no JSON object`},
-		"cut off":                      {key: guardasynq.ByJSON("id"), payload: `{"id":"x"`, err: `there is no JSON object`},
-		"more than an object":          {key: guardasynq.ByJSON("id"), payload: `{"id":"x"}{}`, err: `there is no JSON object`},
-		"nothing of that name":         {key: guardasynq.ByJSON("a", "id"), payload: `{"a":{"ID":"x"}}`, err: `JSON field a.id of the payload is missing`},
-		"null":                         {key: guardasynq.ByJSON("id"), payload: `{"id":null}`, err: `is missing`},
-		"a fraction":                   {key: guardasynq.ByJSON("id"), payload: `{"id":1.0}`, err: `is neither a string nor an integer`},
-		"with an exponent":             {key: guardasynq.ByJSON("id"), payload: `{"id":1e3}`, err: `is neither a string nor an integer`},
-		"a boolean":                    {key: guardasynq.ByJSON("id"), payload: `{"id":true}`, err: `is neither a string nor an integer`},
-		"an object":                    {key: guardasynq.ByJSON("id"), payload: `{"id":{}}`, err: `is neither a string nor an integer`},
-		"twice":                        {key: guardasynq.ByJSON("id"), payload: `{"id":"x","id":"x"}`, err: `is there more than once`},
-		"twice, in other letters":      {key: guardasynq.ByJSON("id"), payload: `{"id":"x","ID":"y"}`, err: `is there more than once`},
-		"an empty string":              {key: guardasynq.ByJSON("id"), payload: `{"id":""}`, err: `JSON field id of the payload is empty`},
-		"no header":                    {key: guardasynq.ByHeader("Tenant"), headers: map[string]string{"tenant": "17"}, err: `header Tenant is missing`},
-		"no headers":                   {key: guardasynq.ByHeader("Tenant"), err: `header Tenant is missing`},
-		"an empty header":              {key: guardasynq.ByHeader("Tenant"), headers: map[string]string{"Tenant": ""}, err: `header Tenant is empty`},
-		"no task ID":                   {key: guardasynq.ByTaskID(), err: `task ID is empty`},
+		"no JSON":                      {key: guardasynq.FromJSON("id"), payload: "id", err: `JSON field id of the payload cannot be read: there is no JSON object`},
+		"no payload":                   {key: guardasynq.FromJSON("id"), err: `JSON field id of the payload cannot be read: there is no JSON object`},
+		"an array":                     {key: guardasynq.FromJSON("id"), payload: `[1]`, err: `there is no JSON object`},
+		"cut off":                      {key: guardasynq.FromJSON("id"), payload: `{"id":"x"`, err: `there is no JSON object`},
+		"more than an object":          {key: guardasynq.FromJSON("id"), payload: `{"id":"x"}{}`, err: `there is no JSON object`},
+		"nothing of that name":         {key: guardasynq.FromJSON("a", "id"), payload: `{"a":{"ID":"x"}}`, err: `JSON field a.id of the payload is missing`},
+		"null":                         {key: guardasynq.FromJSON("id"), payload: `{"id":null}`, err: `is missing`},
+		"a fraction":                   {key: guardasynq.FromJSON("id"), payload: `{"id":1.0}`, err: `is neither a string nor an integer`},
+		"with an exponent":             {key: guardasynq.FromJSON("id"), payload: `{"id":1e3}`, err: `is neither a string nor an integer`},
+		"a boolean":                    {key: guardasynq.FromJSON("id"), payload: `{"id":true}`, err: `is neither a string nor an integer`},
+		"an object":                    {key: guardasynq.FromJSON("id"), payload: `{"id":{}}`, err: `is neither a string nor an integer`},
+		"twice":                        {key: guardasynq.FromJSON("id"), payload: `{"id":"x","id":"x"}`, err: `is there more than once`},
+		"twice, in other letters":      {key: guardasynq.FromJSON("id"), payload: `{"id":"x","ID":"y"}`, err: `is there more than once`},
+		"an empty string":              {key: guardasynq.FromJSON("id"), payload: `{"id":""}`, err: `JSON field id of the payload is empty`},
+		"no header":                    {key: guardasynq.FromHeader("Tenant"), headers: map[string]string{"tenant": "17"}, err: `header Tenant is missing`},
+		"no headers":                   {key: guardasynq.FromHeader("Tenant"), err: `header Tenant is missing`},
+		"an empty header":              {key: guardasynq.FromHeader("Tenant"), headers: map[string]string{"Tenant": ""}, err: `header Tenant is empty`},
+		"no task ID":                   {key: guardasynq.FromTaskID(), err: `task ID is empty`},
 		"another's function, empty":    {key: text(""), err: `the key is empty`},
-		"one that joins what is not":   {key: guardasynq.Join(guardasynq.ByType(), guardasynq.ByJSON("id")), payload: `{}`, err: `JSON field id of the payload is missing`},
+		"one that joins what is not":   {key: guardasynq.Join(guardasynq.FromType(), guardasynq.FromJSON("id")), payload: `{}`, err: `JSON field id of the payload is missing`},
 		"one that joins what is empty": {key: guardasynq.Join(text("a"), text("")), err: `part 2 of the key is empty`},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -122,14 +122,14 @@ func TestJoin_standsForTheWholeListOfParts(t *testing.T) {
 func TestKeys_constructorsPanicWithoutWhatTheyNeed(t *testing.T) {
 	t.Parallel()
 	for want, f := range map[string]func(){
-		"guardasynq: ByJSON: the name must not be empty":   func() { guardasynq.ByJSON("") },
-		"guardasynq: ByHeader: the name must not be empty": func() { guardasynq.ByHeader(" ") },
-		"guardasynq: Join: function 1 is nil":              func() { guardasynq.Join(nil) },
-		"guardasynq: Join: function 3 is nil":              func() { guardasynq.Join(guardasynq.ByType(), guardasynq.ByType(), nil) },
+		"guardasynq: FromJSON: the name must not be empty":   func() { guardasynq.FromJSON("") },
+		"guardasynq: FromHeader: the name must not be empty": func() { guardasynq.FromHeader(" ") },
+		"guardasynq: Join: function 1 is nil":                func() { guardasynq.Join(nil) },
+		"guardasynq: Join: function 3 is nil":                func() { guardasynq.Join(guardasynq.FromType(), guardasynq.FromType(), nil) },
 	} {
 		require.PanicsWithValue(t, want, f)
 	}
-	require.Panics(t, func() { guardasynq.ByJSON("a", "\t") })
+	require.Panics(t, func() { guardasynq.FromJSON("a", "\t") })
 }
 
 func TestKeyError_archivesTheTaskAtOnce(t *testing.T) {
@@ -145,7 +145,7 @@ func TestKeyError_archivesTheTaskAtOnce(t *testing.T) {
 	var no *guardasynq.KeyError
 	require.ErrorAs(t, errs[0], &no)
 	require.Equal(t, guardasynq.KeyError{Type: "import", From: "JSON field key of the payload", Reason: "is missing"}, *no)
-	outcome := s.outcomes.await(t, guardasynq.ResultKeyInvalid, 1)[0]
+	outcome := s.outcomes.await(t, resultRefused, 1)[0]
 	require.ErrorAs(t, outcome.Err, &no)
 	w.none(t)
 }
@@ -192,7 +192,7 @@ func TestKeys_ofTwoTypesMeetInAGroup(t *testing.T) {
 				if group != "" {
 					opts = append(opts, guardasynq.WithGroup(group))
 				}
-				mux.Handle(typename, s.middleware(t, guardasynq.ByJSON("key"), opts...)(w))
+				mux.Handle(typename, s.middleware(t, guardasynq.FromJSON("key"), opts...)(w))
 			}
 			s.serve(t, aqConfig(), mux)
 			t.Cleanup(w.release)
@@ -200,7 +200,7 @@ func TestKeys_ofTwoTypesMeetInAGroup(t *testing.T) {
 			w.next(t)
 			s.enqueue(t, "export", aqJSON("k", ""))
 			if c.meet {
-				s.outcomes.await(t, guardasynq.ResultSkipped, 1)
+				s.outcomes.await(t, resultSkipped, 1)
 				w.none(t)
 			} else {
 				w.next(t)
@@ -212,8 +212,8 @@ func TestKeys_ofTwoTypesMeetInAGroup(t *testing.T) {
 func TestKeys_oneMiddlewareInsideOfAnother(t *testing.T) {
 	t.Parallel()
 	s, w := newAqSite(t), newAqWork(t)
-	byID := s.middleware(t, guardasynq.ByTaskID(), guardasynq.WithDelay(10*time.Minute))
-	byKey := s.middleware(t, guardasynq.ByJSON("key"), guardasynq.WithDelay(10*time.Minute))
+	byID := s.middleware(t, guardasynq.FromTaskID(), guardasynq.WithDelay(10*time.Minute))
+	byKey := s.middleware(t, guardasynq.FromJSON("key"), guardasynq.WithDelay(10*time.Minute))
 	s.serve(t, aqConfig(), byID(byKey(w)))
 	t.Cleanup(w.release)
 	s.enqueue(t, "import", aqJSON("k", "0"))
@@ -221,7 +221,7 @@ func TestKeys_oneMiddlewareInsideOfAnother(t *testing.T) {
 	require.Equal(t, "k", guardasynq.Key(run.ctx), "of the inner one")
 	for i, attempts := range []int{0, 5, 0} {
 		s.enqueue(t, "import", aqJSON("k", fmt.Sprint(i)), asynq.TaskID(fmt.Sprint(i)), asynq.MaxRetry(attempts))
-		s.outcomes.await(t, guardasynq.ResultPostponed, i+1)
+		s.outcomes.await(t, resultPostponed, i+1)
 	}
 	seen := map[string]bool{}
 	for range 3 {

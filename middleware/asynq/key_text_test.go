@@ -21,10 +21,10 @@ func TestKeys_noTwoTextsAreOneKey(t *testing.T) {
 		key   guardasynq.KeyFunc
 		task  func(text string) *asynq.Task
 	}{
-		"ByJSON":    {keytest.JSONStrings(), guardasynq.ByJSON("order"), inJSON},
-		"ByPayload": {keytest.Texts(), guardasynq.ByPayload(), func(text string) *asynq.Task { return asynq.NewTask("import", []byte(text)) }},
-		"ByHeader":  {keytest.Texts(), guardasynq.ByHeader("Order"), inHeader},
-		"Join":      {keytest.JSONStrings(), guardasynq.Join(guardasynq.ByType(), guardasynq.ByJSON("order")), inJSON},
+		"FromJSON":    {keytest.JSONStrings(), guardasynq.FromJSON("order"), inJSON},
+		"FromPayload": {keytest.Texts(), guardasynq.FromPayload(), func(text string) *asynq.Task { return asynq.NewTask("import", []byte(text)) }},
+		"FromHeader":  {keytest.Texts(), guardasynq.FromHeader("Order"), inHeader},
+		"Join":        {keytest.JSONStrings(), guardasynq.Join(guardasynq.FromType(), guardasynq.FromJSON("order")), inJSON},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -48,7 +48,7 @@ func TestSerial_theEndOfARunLeavesAloneWhatIsNoLongerPostponed(t *testing.T) {
 			book.awaitRuns(t, "one", 1)
 			s.enqueue(t, "second", "one", asynq.Retention(time.Hour))
 			s.enqueue(t, "third", "one")
-			lifeUntil(t, "two wait", func() bool { return len(s.seen.of(guardasynq.ResultPostponed)) == 2 })
+			lifeUntil(t, "two wait", func() bool { return len(s.seen.of(resultPostponed)) == 2 })
 			lifeUntil(t, "asynq has put them aside", func() bool { return s.active(t) == 1 })
 			first.Stop() // what changes now must not run here
 			c.change(t, s)

@@ -34,24 +34,26 @@ type faultFeature struct {
 
 // faultFeatures are the features that each fault is tried with, by the type of the task.
 func faultFeatures() map[string]faultFeature {
-	byCustomer := guardasynq.ByJSON("customer")
+	byCustomer := guardasynq.FromJSON("customer")
 	with := func(opts ...guardasynq.Option) []guardasynq.Option { return opts }
 	return map[string]faultFeature{
-		"RetryLater":                {key: byCustomer, attempts: 25, every: true},
-		"RetryLater, last attempt":  {key: byCustomer, every: true},
+		"Requeue":                   {key: byCustomer, attempts: 25, every: true},
+		"Requeue, last attempt":     {key: byCustomer, every: true},
 		"Skip":                      {key: byCustomer, opts: with(guardasynq.WithBusy(guardasynq.Skip))},
 		"Fail":                      {key: byCustomer, opts: with(guardasynq.WithBusy(guardasynq.Fail)), attempts: 1000, every: true},
 		"Coalesce":                  {key: byCustomer, opts: with(guardasynq.WithBusy(guardasynq.Coalesce))},
-		"WithOnce beside a key":     {key: byCustomer, opts: with(guardasynq.WithOnce(time.Hour, guardasynq.ByTaskID())), attempts: 25, every: true},
+		"WithOnce beside a key":     {key: byCustomer, opts: with(guardasynq.WithOnce(time.Hour, guardasynq.FromTaskID())), attempts: 25, every: true},
 		"WithOnce, by customer":     {opts: with(guardasynq.WithOnce(time.Hour, byCustomer))},
 		"Postpone":                  {key: byCustomer, attempts: 25, postpones: true, every: true},
 		"Postpone, last attempt":    {key: byCustomer, postpones: true, every: true},
-		"not guarded":               {key: guardasynq.Optional(guardasynq.ByHeader("None")), every: true},
+		"not guarded":               {key: guardasynq.Optional(guardasynq.FromHeader("None")), every: true},
 		"WithWait(0), last attempt": {key: byCustomer, opts: with(guardasynq.WithWait(0)), every: true},
 		// a busy machine may cost one of two attempts
 		"a short timeout": {key: byCustomer, attempts: 1, timeout: 3 * time.Second, usual: true, every: true},
-		"a handler that returns ctx.Err(), last attempt": {key: byCustomer, opts: with(guardasynq.WithLease(guard.WithTTL(2 * time.Second))),
-			work: 500 * time.Millisecond, plain: true, every: true},
+		"a handler that returns ctx.Err(), last attempt": {
+			key: byCustomer, opts: with(guardasynq.WithLease(guard.WithTTL(2 * time.Second))),
+			work: 500 * time.Millisecond, plain: true, every: true,
+		},
 		"a minimum hold": {key: byCustomer, opts: with(guardasynq.WithLease(guard.WithMinHold(200 * time.Millisecond))), every: true},
 	}
 }
@@ -114,7 +116,7 @@ func (s *faultSite) process(t *testing.T) (stop func()) {
 			of = usual
 		}
 		m, err := guardasynq.New(of, f.key, append([]guardasynq.Option{
-			guardasynq.WithClient(s.client, s.inspector), guardasynq.WithObserver(guardasynq.Observer{End: s.note}), guardasynq.WithLease(guard.WithTTL(5 * time.Second)),
+			guardasynq.WithClient(s.client, s.inspector), aqObserve(s.note), guardasynq.WithLease(guard.WithTTL(5 * time.Second)),
 		}, f.opts...)...)
 		require.NoError(t, err)
 		mux.Handle(name, m(asynq.HandlerFunc(s.handle)))
@@ -124,7 +126,7 @@ func (s *faultSite) process(t *testing.T) (stop func()) {
 		TaskCheckInterval: 50 * time.Millisecond, DelayedTaskCheckInterval: 200 * time.Millisecond,
 		RetryDelayFunc: func(int, error, *asynq.Task) time.Duration { return time.Second },
 	}
-	guardasynq.Configure(&config)
+	config = guardasynq.Configure(config)
 	server := asynq.NewServer(lifeRedis(s.queue.Addr()), config)
 	require.NoError(t, server.Start(mux))
 	stop = sync.OnceFunc(func() {
@@ -137,8 +139,8 @@ func (s *faultSite) process(t *testing.T) (stop func()) {
 	return stop
 }
 
-func (s *faultSite) note(ctx context.Context, o guardasynq.Outcome) {
-	if slices.Contains([]guardasynq.Result{guardasynq.ResultSkipped, guardasynq.ResultDone, guardasynq.ResultCoalesced}, o.Result) {
+func (s *faultSite) note(ctx context.Context, o aqOutcome) {
+	if slices.Contains([]string{resultSkipped, resultDone, resultCoalesced}, o.Result) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.settled[ctx.Value(faultTask{}).(string)] = true
@@ -153,7 +155,7 @@ func (s *faultSite) handle(ctx context.Context, task *asynq.Task) error {
 	s.mu.Unlock()
 	f := s.features[task.Type()]
 	if f.postpones && first {
-		return guardasynq.Postpone(time.Second)
+		return guardasynq.Snooze(time.Second)
 	}
 	select {
 	case <-time.After(max(f.work, 50*time.Millisecond)):
@@ -161,7 +163,7 @@ func (s *faultSite) handle(ctx context.Context, task *asynq.Task) error {
 		if f.plain {
 			return ctx.Err()
 		}
-		return guardasynq.Postpone(0) // the lease was lost, or the server shuts down
+		return guardasynq.Snooze(0) // the lease was lost, or the server shuts down
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -56,7 +56,7 @@ func TestLost_endsTheHandlersContextAndAsynqGetsWhatItReturned(t *testing.T) {
 			require.EqualValues(t, 1, s.store.Client(t).Del(t.Context(), held...).Val())
 			require.ErrorIs(t, lifeReceive(t, causes, "the end of the context"), guard.ErrLost)
 			require.Zero(t, s.awaitEmpty(t))
-			o := s.seen.await(t, guardasynq.ResultRan)
+			o := s.seen.await(t, resultRan)
 			require.ErrorIs(t, o.Err, guard.ErrLost)
 			if returned == nil {
 				require.EqualValues(t, 1, runs.Load(), "it is done")
@@ -87,7 +87,7 @@ func TestTimeout_theKeyIsFreeAtOnceWhenTheHandlerReturns(t *testing.T) {
 	s.enqueue(t, "task", "one", asynq.Timeout(time.Second), asynq.MaxRetry(5))
 	ctx := lifeReceive(t, contexts, "a run")
 	lifeReceive(t, ctx.Done(), "the timeout")
-	s.seen.await(t, guardasynq.ResultPostponed)
+	s.seen.await(t, resultPostponed)
 	require.Len(t, s.held(t), 1)
 	close(gate)
 	returned := time.Now()
@@ -95,7 +95,7 @@ func TestTimeout_theKeyIsFreeAtOnceWhenTheHandlerReturns(t *testing.T) {
 	require.Less(t, time.Since(returned), 30*time.Second, "its TTL need not pass")
 	begun, _ := book.runs("one")
 	require.Len(t, begun, 2)
-	o := s.seen.await(t, guardasynq.ResultRan)
+	o := s.seen.await(t, resultRan)
 	require.NoError(t, o.Err)
 }
 
@@ -119,7 +119,7 @@ func TestCrash_freesTheKeyWithinTheTTL(t *testing.T) {
 	require.Equal(t, "task 1", begun[0].task)
 	after := begun[0].at.Sub(killed)
 	require.Less(t, after, ttl+10*time.Second, "nobody had to wait for asynq, which takes a minute")
-	require.NotEmpty(t, s.seen.of(guardasynq.ResultPostponed))
+	require.NotEmpty(t, s.seen.of(resultPostponed))
 	require.Equal(t, asynq.TaskStateActive, s.info(t, "task 0").State)
 	t.Logf("%v after the kill, with a TTL of %v", after, ttl)
 }
@@ -140,7 +140,7 @@ func TestPanic_orTheEndOfTheGoroutineLeavesTheKeyFree(t *testing.T) {
 			})), change)
 			// if the goroutine has gone, asynq waits for the timeout
 			s.enqueue(t, "first", "one", asynq.MaxRetry(1), asynq.Timeout(3*time.Second))
-			o := s.seen.await(t, guardasynq.ResultRan)
+			o := s.seen.await(t, resultRan)
 			require.True(t, o.Aborted)
 			require.Empty(t, s.held(t), "the key is free")
 			s.enqueue(t, "second", "one")

@@ -66,7 +66,7 @@ func (c *lifeWorkerConfig) work() error {
 	if !c.Defaults {
 		opts = append(opts, guardasynq.WithDelay(time.Second), guardasynq.WithLease(guard.WithTTL(c.TTL)))
 	}
-	byCustomer, err := guardasynq.New(g, guardasynq.ByJSON("customer"), opts...)
+	byCustomer, err := guardasynq.New(g, guardasynq.FromJSON("customer"), opts...)
 	if err != nil {
 		return err
 	}
@@ -81,7 +81,7 @@ func (c *lifeWorkerConfig) work() error {
 	if c.Defaults {
 		config = asynq.Config{Concurrency: c.Concurrency, LogLevel: asynq.FatalLevel}
 	}
-	guardasynq.Configure(&config)
+	config = guardasynq.Configure(config)
 	server := asynq.NewServer(at, config)
 	resource := newLifeResource(redis.NewClient(&redis.Options{Addr: c.Resource}), c.Name)
 	if err := server.Start(byCustomer(asynq.HandlerFunc(resource.handle))); err != nil {

@@ -46,9 +46,9 @@ func TestMaxRetry_zeroLosesNothingToABusyKey(t *testing.T) {
 			require.Zero(t, s.awaitEmpty(t))
 			book.requireOnce(t, ids)
 			require.Equal(t, 1, book.together())
-			require.NotEmpty(t, s.seen.of(guardasynq.ResultPostponed), "there was contention")
-			require.Len(t, s.seen.of(guardasynq.ResultRan), tasks)
-			for _, o := range s.seen.of(guardasynq.ResultPostponed) {
+			require.NotEmpty(t, s.seen.of(resultPostponed), "there was contention")
+			require.Len(t, s.seen.of(resultRan), tasks)
+			for _, o := range s.seen.of(resultPostponed) {
 				require.NotEmpty(t, o.Copy)
 			}
 		})
@@ -79,7 +79,7 @@ func TestMaxRetry_aBusyKeyOnTheLastOfSomeAttemptsCostsNone(t *testing.T) {
 					// the blocker waits for the end of this attempt, and the next one comes a
 					// second later
 					s.enqueue(t, "blocker", "one")
-					s.seen.await(t, guardasynq.ResultPostponed)
+					s.seen.await(t, resultPostponed)
 					return errors.New("fails")
 				default:
 					return last
@@ -96,7 +96,7 @@ func TestMaxRetry_aBusyKeyOnTheLastOfSomeAttemptsCostsNone(t *testing.T) {
 			s.enqueue(t, "task", "one", asynq.MaxRetry(3))
 			lifeReceive(t, blocking, "the blocker")
 			lifeUntil(t, "the last attempt meets the blocker", func() bool {
-				for _, o := range s.seen.of(guardasynq.ResultPostponed) {
+				for _, o := range s.seen.of(resultPostponed) {
 					if o.Copy == "task~1" {
 						return true
 					}
@@ -143,7 +143,7 @@ func TestMaxRetry_aBusyKeyCostsNoAttempt(t *testing.T) {
 	s.enqueue(t, "first", "one")
 	book.awaitRuns(t, "one", 1)
 	s.enqueue(t, "second", "one", asynq.MaxRetry(2))
-	lifeUntil(t, "it is postponed more often than it has attempts", func() bool { return len(s.seen.of(guardasynq.ResultPostponed)) > 3 })
+	lifeUntil(t, "it is postponed more often than it has attempts", func() bool { return len(s.seen.of(resultPostponed)) > 3 })
 	require.Empty(t, attempts)
 	close(gate)
 	require.Zero(t, s.awaitEmpty(t))
@@ -160,7 +160,7 @@ func TestMaxRetry_aBusyKeyCostsNoAttempt(t *testing.T) {
 	q, err := s.inspector.GetQueueInfo("default")
 	require.NoError(t, err)
 	require.Equal(t, 2, q.FailedTotal)
-	for _, o := range s.seen.of(guardasynq.ResultPostponed) {
+	for _, o := range s.seen.of(resultPostponed) {
 		require.Empty(t, o.Copy, "it comes back as what it is")
 	}
 }

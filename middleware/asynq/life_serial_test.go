@@ -86,7 +86,7 @@ func TestSerial_aCustomersTasksDoNotKeepOthersFromTheWorkers(t *testing.T) {
 	// One runs, and a worker that postpones a task waits for a CPU on a busy machine.
 	require.Less(t, busy.sum["one"], 4*all, "on average, less than four of ten workers are busy with the one customer")
 	t.Logf("%v in all; the others after %v, with %d of the hundred; %.2f workers busy with those; %d times postponed",
-		all, last.Sub(start), before, busy.sum["one"].Seconds()/all.Seconds(), len(s.seen.of(guardasynq.ResultPostponed)))
+		all, last.Sub(start), before, busy.sum["one"].Seconds()/all.Seconds(), len(s.seen.of(resultPostponed)))
 }
 
 // Each end brings the next one: none of them waits for ten minutes.
@@ -116,8 +116,8 @@ func TestSerial_theEndOfARunBringsTheNextTask(t *testing.T) {
 			require.Zero(t, s.awaitEmpty(t))
 			book.requireOnce(t, ids)
 			require.Equal(t, 1, book.together())
-			require.NotEmpty(t, s.seen.of(guardasynq.ResultPostponed))
-			t.Logf("%v for 40 runs; %d times postponed", time.Since(start), len(s.seen.of(guardasynq.ResultPostponed)))
+			require.NotEmpty(t, s.seen.of(resultPostponed))
+			t.Logf("%v for 40 runs; %d times postponed", time.Since(start), len(s.seen.of(resultPostponed)))
 		})
 	}
 }
@@ -142,7 +142,7 @@ func TestSerial_theEndOfARunBringsATaskThatIsBeingPostponed(t *testing.T) {
 			})), func(c *asynq.Config) { c.Concurrency = 8 })
 			require.Zero(t, s.awaitEmpty(t))
 			book.requireOnce(t, ids)
-			t.Logf("%d times postponed", len(s.seen.of(guardasynq.ResultPostponed)))
+			t.Logf("%d times postponed", len(s.seen.of(resultPostponed)))
 		})
 	}
 }

@@ -2,8 +2,9 @@ package guardasynq_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"log/slog"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -43,7 +44,7 @@ func TestStore_tasksArePostponedWhileTheGuardsRedisIsAway(t *testing.T) {
 				})), change)
 				redisAway.leave(s.store)
 				ids := s.enqueueMany(t, 5, "one", asynq.MaxRetry(retries))
-				lifeUntil(t, "each is postponed more than once", func() bool { return len(s.seen.of(guardasynq.ResultUnavailable)) > 10 })
+				lifeUntil(t, "each is postponed more than once", func() bool { return len(s.seen.of(resultUnavailable)) > 10 })
 				err = lifeReceive(t, reported, "an error")
 				var postponed *guardasynq.PostponedError
 				require.ErrorAs(t, err, &postponed)
@@ -86,17 +87,22 @@ func TestStore_aCopyIsMadeWhenAsynqsRedisIsBack(t *testing.T) {
 			}
 			var book lifeBook
 			h, gate := lifeGated(t, &book)
-			byCustomer := guardasynq.ByJSON("customer")
+			byCustomer := guardasynq.FromJSON("customer")
 			found, away := make(chan struct{}), make(chan struct{})
-			var log lifeLog
+			var asked atomic.Int64
+			again := guard.WithHook(guard.Hook{AcquireEnd: func(_ context.Context, e guard.AcquireEvent) {
+				if errors.Is(e.Err, guard.ErrBusy) {
+					asked.Add(1)
+				}
+			}})
 			byCustomerLate, err := guardasynq.New(s.guard, func(ctx context.Context, task *asynq.Task) (string, error) {
 				if id, _ := asynq.GetTaskID(ctx); id == "second" {
 					close(found)
 					<-away
 				}
 				return byCustomer(ctx, task)
-			}, guardasynq.WithClient(s.client, s.inspector), guardasynq.WithLogger(slog.New(slog.NewTextHandler(&log, nil))),
-				guardasynq.WithDelay(10*time.Minute), guardasynq.WithObserver(guardasynq.Observer{End: s.seen.add}))
+			}, guardasynq.WithClient(s.client, s.inspector), guardasynq.WithLease(again),
+				guardasynq.WithDelay(10*time.Minute), aqObserve(s.seen.add))
 			require.NoError(t, err)
 			s.serve(t, byCustomerLate(h))
 			s.enqueue(t, "first", "one")
@@ -105,10 +111,10 @@ func TestStore_aCopyIsMadeWhenAsynqsRedisIsBack(t *testing.T) {
 			lifeReceive(t, found, "the second task")
 			c.leave(p)
 			close(away)
-			lifeUntil(t, "the logger is called", func() bool { return log.times("cannot be enqueued again") > 0 })
-			require.Empty(t, s.seen.of(guardasynq.ResultPostponed), "its worker keeps it")
+			lifeUntil(t, "its worker tries again", func() bool { return asked.Load() > 1 })
+			require.Empty(t, s.seen.of(resultPostponed), "its worker keeps it")
 			c.comeBack(p)
-			o := s.seen.await(t, guardasynq.ResultPostponed)
+			o := s.seen.await(t, resultPostponed)
 			require.NotEmpty(t, o.Copy)
 			close(gate)
 			s.inspector = direct
@@ -131,7 +137,7 @@ func TestClose_aGuardThatIsClosedBeforeItsServerLosesNothing(t *testing.T) {
 			closed := s.serve(t, s.middleware(t)(h), change)
 			require.NoError(t, s.guard.Close(t.Context()))
 			ids := s.enqueueMany(t, 5, "one", asynq.MaxRetry(retries))
-			lifeUntil(t, "all are postponed", func() bool { return len(s.seen.of(guardasynq.ResultUnavailable)) >= 5 })
+			lifeUntil(t, "all are postponed", func() bool { return len(s.seen.of(resultUnavailable)) >= 5 })
 			require.ErrorIs(t, lifeReceive(t, reported, "an error"), guard.ErrClosed)
 			closed.Shutdown()
 			s.guard = lifeGuard(t, s.store)

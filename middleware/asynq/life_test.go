@@ -1,11 +1,9 @@
 package guardasynq_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
-	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -76,12 +74,11 @@ func lifeQueue(t *testing.T, addr string) (*asynq.Client, *asynq.Inspector) {
 // should be free at once must not become free by itself.
 func (s *lifeSite) middleware(t *testing.T, opts ...guardasynq.Option) asynq.MiddlewareFunc {
 	t.Helper()
-	m, err := guardasynq.New(s.guard, guardasynq.ByJSON("customer"), append([]guardasynq.Option{
+	m, err := guardasynq.New(s.guard, guardasynq.FromJSON("customer"), append([]guardasynq.Option{
 		guardasynq.WithClient(s.client, s.inspector),
 		guardasynq.WithLease(guard.WithTTL(time.Minute)),
 		guardasynq.WithDelay(200 * time.Millisecond),
-		guardasynq.WithLogger(slog.New(slog.DiscardHandler)),
-		guardasynq.WithObserver(guardasynq.Observer{End: s.seen.add}),
+		aqObserve(s.seen.add),
 	}, opts...)...)
 	require.NoError(t, err)
 	return m
@@ -90,7 +87,7 @@ func (s *lifeSite) middleware(t *testing.T, opts ...guardasynq.Option) asynq.Mid
 // serve starts an asynq server, which is shut down when the test ends.
 func (s *lifeSite) serve(t *testing.T, handler asynq.Handler, change ...func(*asynq.Config)) *asynq.Server {
 	t.Helper()
-	return s.start(t, handler, append(slices.Clip(change), guardasynq.Configure)...)
+	return s.start(t, handler, append(slices.Clip(change), func(c *asynq.Config) { *c = guardasynq.Configure(*c) })...)
 }
 
 // start is serve without Configure.
@@ -220,20 +217,20 @@ func lifeReceive[T any](t *testing.T, c <-chan T, what string) (v T) {
 	return v
 }
 
-// lifeOutcomes are the outcomes that an Observer received.
+// lifeOutcomes are the outcomes that hooks received.
 type lifeOutcomes struct {
 	mu  sync.Mutex
-	all []guardasynq.Outcome
+	all []aqOutcome
 }
 
-func (l *lifeOutcomes) add(_ context.Context, o guardasynq.Outcome) {
+func (l *lifeOutcomes) add(_ context.Context, o aqOutcome) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.all = append(l.all, o)
 }
 
 // of returns those with the result.
-func (l *lifeOutcomes) of(r guardasynq.Result) (found []guardasynq.Outcome) {
+func (l *lifeOutcomes) of(r string) (found []aqOutcome) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, o := range l.all {
@@ -245,9 +242,9 @@ func (l *lifeOutcomes) of(r guardasynq.Result) (found []guardasynq.Outcome) {
 }
 
 // await waits for an outcome with the result, and returns the first one.
-func (l *lifeOutcomes) await(t *testing.T, r guardasynq.Result) guardasynq.Outcome {
+func (l *lifeOutcomes) await(t *testing.T, r string) aqOutcome {
 	t.Helper()
-	lifeUntil(t, "result "+string(r), func() bool { return len(l.of(r)) > 0 })
+	lifeUntil(t, "result "+r, func() bool { return len(l.of(r)) > 0 })
 	return l.of(r)[0]
 }
 
@@ -324,23 +321,4 @@ func (b *lifeBook) requireOnce(t *testing.T, ids []string) {
 		ran = append(ran, e.task)
 	}
 	require.ElementsMatch(t, ids, ran)
-}
-
-// A lifeLog is what a logger wrote.
-type lifeLog struct {
-	mu  sync.Mutex
-	all bytes.Buffer
-}
-
-func (l *lifeLog) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.all.Write(p)
-}
-
-// times returns how often the log has the text.
-func (l *lifeLog) times(text string) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return strings.Count(l.all.String(), text)
 }

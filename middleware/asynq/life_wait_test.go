@@ -43,7 +43,6 @@ func (s *lifeSite) postponed(t *testing.T) int {
 	return q.Retry
 }
 
-// One task of a key waits at a time. A task that runs does not count as a waiter.
 func TestWait_theNextTaskWaitsInItsWorkerAndRunsRightAfter(t *testing.T) {
 	t.Parallel()
 	s := newLifeSite(t)
@@ -70,39 +69,13 @@ func TestWait_theNextTaskWaitsInItsWorkerAndRunsRightAfter(t *testing.T) {
 		ends <- struct{}{}
 	}
 	require.Zero(t, s.awaitEmpty(t))
-	require.Empty(t, s.seen.of(guardasynq.ResultPostponed))
+	require.Empty(t, s.seen.of(resultPostponed))
 	require.Equal(t, 1, book.together())
 	begun, ended := book.runs("one")
 	for i := 1; i < tasks; i++ {
 		require.Equal(t, fmt.Sprint("task ", i+1), begun[i].task)
 		require.Less(t, begun[i].at.Sub(ended[i-1].at), 10*time.Second)
 	}
-}
-
-func TestWait_noMoreThanSomeWaitForAKey(t *testing.T) {
-	t.Parallel()
-	s := newLifeSite(t)
-	var book lifeBook
-	h, gate := lifeGated(t, &book)
-	const waiters, tasks = 1, 10
-	s.serve(t, s.middleware(t, guardasynq.WithWait(time.Minute), guardasynq.WithDelay(10*time.Minute))(h),
-		func(c *asynq.Config) { c.Concurrency = 2 * tasks }) // of which a quarter is idle
-	ids := s.enqueueMany(t, tasks, "one")
-	book.awaitRuns(t, "one", 1)
-	// One that was postponed before the other began to wait may be brought to wait, and postponed
-	// again.
-	lifeUntil(t, "the others are postponed", func() bool { return s.postponed(t) == tasks-1-waiters })
-	time.Sleep(300 * time.Millisecond) // more would be postponed by now
-	require.Equal(t, tasks-1-waiters, s.postponed(t))
-	require.Equal(t, 1+waiters, s.active(t))
-	s.enqueue(t, "another's", "two")
-	book.awaitRuns(t, "two", 1)
-	begun, _ := book.runs("one")
-	require.Len(t, begun, 1, "another key has nothing to do with it")
-	close(gate)
-	require.Zero(t, s.awaitEmpty(t), "those that are postponed by ten minutes are brought back")
-	book.requireOnce(t, append(ids, "another's"))
-	require.Equal(t, 1, book.together())
 }
 
 func TestWait_endsASecondBeforeTheDeadlineOfTheTask(t *testing.T) {
@@ -115,10 +88,10 @@ func TestWait_endsASecondBeforeTheDeadlineOfTheTask(t *testing.T) {
 	s.enqueue(t, "first", "one")
 	book.awaitRuns(t, "one", 1)
 	s.enqueue(t, "second", "one", asynq.Timeout(6*time.Second), asynq.MaxRetry(0))
-	o := s.seen.await(t, guardasynq.ResultPostponed)
+	o := s.seen.await(t, resultPostponed)
 	require.Greater(t, o.Duration, 2*time.Second, "it has waited")
 	require.Equal(t, "second~1", o.Copy, "it was not archived for its timeout")
-	require.Empty(t, s.seen.of(guardasynq.ResultCanceled))
+	require.Empty(t, s.seen.of(resultCanceled))
 	close(gate)
 	require.Zero(t, s.awaitEmpty(t))
 	book.requireOnce(t, []string{"first", "second"})

@@ -30,7 +30,7 @@ func TestMaxHold_freesTheKeyOfAHandlerThatHangs(t *testing.T) {
 		t.Run(title, func(t *testing.T) {
 			t.Parallel()
 			inBubble(t, func(t *testing.T, b *bubble) {
-				m, end := b.middleware(guardasynq.ByPayload(), opt)
+				m, end := b.middleware(guardasynq.FromPayload(), opt)
 				defer end()
 				var cause error
 				var ended, next time.Duration

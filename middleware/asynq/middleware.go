@@ -3,13 +3,7 @@ package guardasynq
 import (
 	"context"
 	"errors"
-	"fmt"
-	"log/slog"
-	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
-	"time"
 	"unicode/utf8"
 
 	"github.com/hibiken/asynq"
@@ -24,10 +18,7 @@ type middleware struct {
 	guard   *guard.Guard
 	opts    []guard.Option // of every lease
 	name    string         // theirs, or ""
-	waiters waiters
-	parked  parked
-	server  atomic.Pointer[server] // of the newest task
-	warning sync.Once
+	backlog backlog
 }
 
 // New returns a middleware, for a handler or for asynq.ServeMux.Use, that runs the handler under a
@@ -38,10 +29,10 @@ type middleware struct {
 // task whose key is busy. A panic propagates, and leaves the key free.
 //
 // asynq gets what the handler returns. If the lease was lost and the handler returned an error,
-// asynq gets a *guard.LostError around that. If the handler returned nil, the task is done, and an
-// Observer receives the loss.
+// asynq gets a *guard.LostError around that. If the handler returned nil, the task is done, and
+// hooks receive the loss.
 //
-// If the guard's store cannot be asked, the handler does not run, and the task is postponed before
+// If the guard's store is unavailable, the handler does not run, and the task is postponed before
 // its deadline. A run whose lease expired in an outage is postponed, too, if the handler returned
 // its context's error (or wrapped it) and nothing else. Any other error costs an attempt, and so
 // does a run that was lost for another reason, such as guard.WithMaxHold.
@@ -49,25 +40,20 @@ type middleware struct {
 // Settings that cannot work are *guard.SettingError, all of them in one error. The Guard needs
 // guard.WithNamespace or guard.WithoutNamespace. Neither Redis is asked. The Guard remains the
 // caller's, to be closed after the server has shut down. The middleware can wrap several handlers
-// and is safe for concurrent use. Call Configure on the server's Config.
+// and is safe for concurrent use. Give the server's Config to Configure.
 func New(g *guard.Guard, key KeyFunc, opts ...Option) (asynq.MiddlewareFunc, error) {
-	s := settings{key: key, wait: -1, log: slog.Default()}
+	s := settings{key: key}
 	refused.Apply(&s.List, &s, opts)
 	s.check(g)
 	m := &middleware{settings: s, guard: g}
 	m.opts = append(m.opts, s.lease...)
 	m.opts = append(m.opts, guard.WithWait(0), g.Adapter().Probe())
-	m.waiters = waiters{most: keyWaiters, keys: map[string]int{}}
-	if m.endsTasks() {
-		m.waiters.most = noBound
-	}
-	m.parked.watch = m.watch
-	m.parked.look = func(key string) { m.freed(context.Background(), key, false) }
+	m.backlog.watch, m.backlog.look = m.watch, m.lookAt
 	if g != nil {
 		if !g.Adapter().Given("WithTTL") {
 			m.opts = append([]guard.Option{guard.WithTTL(defaultTTL)}, m.opts...)
 		}
-		m.Err = errors.Join(m.Err, g.Adapter().Check(s.unused(), s.lease...))
+		m.Err = errors.Join(m.Err, g.Adapter().Check(s.refusedOptions(), s.lease...))
 		m.name = g.Adapter().Name(m.opts...)
 		for _, opts := range [][]guard.Option{m.opts, append(m.opts, guard.WithOnce(s.once), guard.WithLimit(0))} {
 			if err := g.Check("asynq", opts...); err != nil {
@@ -81,6 +67,9 @@ func New(g *guard.Guard, key KeyFunc, opts ...Option) (asynq.MiddlewareFunc, err
 	}
 	return m.wrap, nil
 }
+
+// requeues reports whether a task whose key is busy comes back later.
+func (s *settings) requeues() bool { return s.busy == Requeue || s.busy == Coalesce }
 
 // check looks at settings that have to fit each other.
 func (s *settings) check(g *guard.Guard) {
@@ -103,25 +92,25 @@ func (s *settings) check(g *guard.Guard) {
 	}
 }
 
-// unused returns the options of the leases that the middleware cannot honor, and why.
-func (s *settings) unused() map[string]string {
+// refusedOptions returns the options of the leases that the middleware cannot honor, and why.
+func (s *settings) refusedOptions() map[string]string {
 	const owner = "cannot be that of all tasks, which would hold their keys together: use WithTaskLease"
-	unused := s.unusedOfTask()
-	unused["WithOwner"], unused["WithOwnerFrom"] = owner, owner
-	return unused
+	no := s.refusedOfTask()
+	no["WithOwner"], no["WithOwnerFrom"] = owner, owner
+	return no
 }
 
-// unusedOfTask is unused for the options of a single task.
-func (s *settings) unusedOfTask() map[string]string {
-	unused := map[string]string{
+// refusedOfTask is refusedOptions for the options of a single task.
+func (s *settings) refusedOfTask() map[string]string {
+	no := map[string]string{
 		"WithWait": "has no effect here: WithWait of guardasynq sets how long a task waits",
 		"WithOnce": "has no effect here: WithOnce of guardasynq keeps out repeats",
 	}
 	if s.key == nil {
 		const alone = "needs a key in New: one task at a time holds the key of WithOnce"
-		unused["WithLimit"], unused["WithShared"] = alone, alone
+		no["WithLimit"], no["WithShared"] = alone, alone
 	}
-	return unused
+	return no
 }
 
 func (m *middleware) wrap(next asynq.Handler) asynq.Handler {
@@ -129,39 +118,8 @@ func (m *middleware) wrap(next asynq.Handler) asynq.Handler {
 		panic("guardasynq: the handler must not be nil")
 	}
 	return asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
-		d := m.deliver(ctx, task, next)
-		defer d.finish()
-		return d.process()
+		return m.deliver(ctx, task, next).process()
 	})
-}
-
-// leaseOptions returns the options of the lease of a task.
-func (d *delivery) leaseOptions(wait time.Duration, more ...guard.Option) []guard.Option {
-	opts := append(slices.Clip(d.m.opts), more...)
-	if d.m.name == "" {
-		opts = append(opts, guard.WithName(d.outcome.Name))
-	}
-	if wait > 0 {
-		opts = append(opts, guard.WithWait(wait))
-	}
-	return append(opts, d.own...)
-}
-
-// findOptions asks for the options of the task's own lease.
-func (d *delivery) findOptions() error {
-	if d.m.perTask == nil {
-		return nil
-	}
-	d.own = d.m.perTask(d.ctx, d.task)
-	a := d.m.guard.Adapter()
-	if err := a.CheckOptions(d.m.unusedOfTask(), d.own...); err != nil {
-		d.end(ResultRefused, err)
-		return fmt.Errorf("guardasynq: lease of task %q: %w", d.task.Type(), err)
-	}
-	if name := a.Name(append(slices.Clip(d.m.opts), d.own...)...); name != "" {
-		d.outcome.Name = name
-	}
-	return nil
 }
 
 // longestName is the longest name that guard.WithName takes.

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"testing"
 	"time"
 
@@ -23,7 +22,7 @@ func aqOnce(t *testing.T, window time.Duration, work func(ctx context.Context, t
 	t.Helper()
 	s, w := newAqSite(t), newAqWork(t)
 	w.release() // its runs last as long as work
-	m := s.middleware(t, nil, append(opts, guardasynq.WithOnce(window, guardasynq.ByType()))...)
+	m := s.middleware(t, nil, append(opts, guardasynq.WithOnce(window, guardasynq.FromType()))...)
 	s.serve(t, aqConfig(func(c *asynq.Config) {
 		c.RetryDelayFunc = func(int, error, *asynq.Task) time.Duration { return time.Second }
 	}), m(asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
@@ -75,7 +74,7 @@ func TestOnce_repeatsGetTheFirstOnesResult(t *testing.T) {
 				require.True(t, bytes.Equal(c.then, s.retained(t, payload).Result), "the result of the repeat")
 			}
 			require.Equal(t, []string{"1"}, w.payloads())
-			for _, o := range s.outcomes.await(t, guardasynq.ResultDone, 2) {
+			for _, o := range s.outcomes.await(t, resultDone, 2) {
 				require.NoError(t, o.Err)
 				require.Zero(t, o.Fence)
 			}
@@ -102,7 +101,7 @@ func TestOnce_aRunThatFailsIsNotDone(t *testing.T) {
 func TestOnce_aRunWhoseLeaseWasLostIsNotDone(t *testing.T) {
 	t.Parallel()
 	s, w := newAqSite(t), newAqWork(t)
-	m := s.middleware(t, nil, guardasynq.WithOnce(time.Hour, guardasynq.ByType()), guardasynq.WithLease(guard.WithTTL(300*time.Millisecond)))
+	m := s.middleware(t, nil, guardasynq.WithOnce(time.Hour, guardasynq.FromType()), guardasynq.WithLease(guard.WithTTL(300*time.Millisecond)))
 	s.serve(t, aqConfig(), m(w))
 	t.Cleanup(w.release)
 	s.enqueue(t, "import", "1", asynq.TaskID("1"))
@@ -115,7 +114,7 @@ func TestOnce_aRunWhoseLeaseWasLostIsNotDone(t *testing.T) {
 		return err == nil && errors.Is(context.Cause(run.ctx), guard.ErrLost)
 	}, aqSoon, aqPoll)
 	run.returns(nil)
-	outcome := s.outcomes.await(t, guardasynq.ResultRan, 1)[0]
+	outcome := s.outcomes.await(t, resultRan, 1)[0]
 	require.ErrorIs(t, outcome.Err, guard.ErrLost)
 	s.awaitGone(t, "1") // it is done for asynq
 
@@ -144,24 +143,23 @@ func TestOnce_runsAgainAfterTheWindow(t *testing.T) {
 	}, aqSoon, aqPoll)
 }
 
-func TestLong_onceAResultThatIsTooLargeToKeepIsLogged(t *testing.T) {
+func TestLong_onceAResultThatIsTooLargeToKeepIsReported(t *testing.T) {
 	redistest.Long(t)
-	var log aqBuffer
 	s, _ := aqOnce(t, time.Hour, func(_ context.Context, task *asynq.Task) error {
 		_, err := task.ResultWriter().Write(make([]byte, guard.MaxRecord+1))
 		return err
-	}, guardasynq.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
+	})
 	require.Len(t, s.retained(t, "1").Result, guard.MaxRecord+1)
-	require.Contains(t, log.String(), "the result of a task cannot be kept")
+	require.ErrorContains(t, s.outcomes.await(t, resultRan, 1)[0].Refused, "the result cannot be kept")
 	require.Empty(t, s.retained(t, "2").Result)
-	s.outcomes.await(t, guardasynq.ResultDone, 1)
+	s.outcomes.await(t, resultDone, 1)
 }
 
 // A task that was made here has no ResultWriter.
 func TestOnce_aHandlerAroundMayPutAnotherTaskInPlace(t *testing.T) {
 	t.Parallel()
 	s, w := newAqSite(t), newAqWork(t)
-	m := s.middleware(t, nil, guardasynq.WithOnce(time.Hour, guardasynq.ByType()))
+	m := s.middleware(t, nil, guardasynq.WithOnce(time.Hour, guardasynq.FromType()))
 	inner := m(asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
 		lease, _ := guard.FromContext(ctx)
 		return errors.Join(w.ProcessTask(ctx, task), lease.SetRecord([]byte("a record")))
@@ -173,19 +171,19 @@ func TestOnce_aHandlerAroundMayPutAnotherTaskInPlace(t *testing.T) {
 	s.retained(t, "1")
 	require.Empty(t, s.retained(t, "2").Result)
 	require.Equal(t, []string{"decrypted"}, w.payloads())
-	s.outcomes.await(t, guardasynq.ResultDone, 1)
+	s.outcomes.await(t, resultDone, 1)
 }
 
 // Tasks of one key wait for its run. When they are brought back, their key is done.
 func TestOnce_whatWasPostponedMeanwhileIsDone(t *testing.T) {
 	t.Parallel()
-	s, w, run := aqHolding(t, aqConfig(), guardasynq.WithOnce(time.Hour, guardasynq.ByJSON("key")))
+	s, w, run := aqHolding(t, aqConfig(), guardasynq.WithOnce(time.Hour, guardasynq.FromJSON("key")))
 	for i, attempts := range []int{0, 3} {
 		s.enqueue(t, "import", aqJSON("k", fmt.Sprint(i)), asynq.MaxRetry(attempts))
 	}
-	s.outcomes.await(t, guardasynq.ResultPostponed, 2)
+	s.outcomes.await(t, resultPostponed, 2)
 	run.returns(nil)
-	s.outcomes.await(t, guardasynq.ResultDone, 2)
+	s.outcomes.await(t, resultDone, 2)
 	s.awaitEmpty(t)
 	require.Len(t, w.payloads(), 1)
 }

@@ -3,7 +3,6 @@ package guardasynq
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -15,9 +14,6 @@ import (
 // defaultTTL should be over when asynq brings back the task of a worker that has died, which takes
 // it a minute.
 const defaultTTL = 15 * time.Second
-
-// defaultWait is how long a task waits for its key in its worker without WithWait.
-const defaultWait = time.Second
 
 // maxDelay bounds WithDelay. What is added to it must fit a time.Duration.
 const maxDelay = 10 * 365 * 24 * time.Hour
@@ -33,15 +29,13 @@ type settings struct {
 	client    *asynq.Client
 	inspector *asynq.Inspector
 	group     string
-	busy      Busy
+	busy      BusyPolicy
 	every     time.Duration
 	wait      time.Duration
 	once      time.Duration
 	onceBy    KeyFunc
 	perTask   func(context.Context, *asynq.Task) []guard.Option
 	lease     []guard.Option
-	log       *slog.Logger
-	observers []Observer
 }
 
 // WithClient sets a client and an inspector of the Redis of the asynq server. The middleware needs
@@ -69,11 +63,11 @@ func WithGroup(name string) Option {
 	}
 }
 
-// WithBusy sets what happens to a task whose key another run holds. Defaults to RetryLater.
-func WithBusy(b Busy) Option {
+// WithBusy sets what happens to a task whose key another run holds. Defaults to Requeue.
+func WithBusy(b BusyPolicy) Option {
 	return func(s *settings) {
-		if b < RetryLater || b > Coalesce {
-			s.Refuse("WithBusy", int(b), "is none of RetryLater, Skip, Fail and Coalesce")
+		if b < Requeue || b > Coalesce {
+			s.Refuse("WithBusy", int(b), "is none of Requeue, Skip, Fail and Coalesce")
 		}
 		s.busy = b
 	}
@@ -82,8 +76,8 @@ func WithBusy(b Busy) Option {
 // WithDelay postpones a task that did not run by d, and up to a quarter more, so that not all of
 // them come back at once. asynq looks for such tasks once in its DelayedTaskCheckInterval. A task
 // with an asynq.Deadline comes back earlier if it would miss that. Defaults to what is left of the
-// lease of the run that holds the key, at most a minute, and to 5 s if the store could not be
-// asked. At most ten years.
+// lease of the run that holds the key, at most a minute, and to 5 s if the store is unavailable. At
+// most ten years.
 func WithDelay(d time.Duration) Option {
 	return func(s *settings) {
 		s.NotNegative(&s.every, "WithDelay", d)
@@ -94,27 +88,18 @@ func WithDelay(d time.Duration) Option {
 }
 
 // WithWait lets a task wait for its key in its worker, for up to d and no longer than a second
-// before its deadline, before WithBusy decides. A worker that waits does nothing else. With
-// WithOnce, d bounds the wait for both leases.
-//
-// With RetryLater and Coalesce, tasks that wait keep no worker from tasks that can run. At most
-// one task of a key waits behind one middleware. It begins to wait only if another worker of the
-// server has nothing to do, and stops if a run takes the last such worker. If some handlers of the
-// server are behind no middleware, a quarter of the workers must have nothing to do. A server that
-// has no such worker keeps a task for 20 ms, for at most half of the time, so that other servers
-// can take the tasks behind it. With Skip and Fail, which end the task, there are no such bounds.
-//
-// 0 means that tasks do not wait. Defaults to one second with RetryLater, on a server that went
-// through Configure, and to 0 otherwise.
+// before its deadline, before WithBusy decides. The next task of the key then begins without a
+// delay, but a worker that waits does nothing else: tasks of one key can occupy all workers. With
+// WithOnce, d bounds the wait for both leases. Defaults to 0: tasks do not wait in workers.
 func WithWait(d time.Duration) Option {
 	return func(s *settings) { s.NotNegative(&s.wait, "WithWait", d) }
 }
 
 // WithOnce keeps out repeats for the window after a run whose handler returned nil. The KeyFunc
-// says what a repeat is: ByTaskID, ByPayload, or ByJSON("order") if tasks are run one at a time
-// for each customer. A task that comes in the window ends at once, as done. It gets the result
-// that the first one has written to its asynq.ResultWriter, if any. A task for which by returns
-// ErrUnguarded is no repeat.
+// says what a repeat is: FromTaskID, FromPayload, or FromJSON("order") if tasks are run one at a
+// time for each customer. A task that comes in the window ends at once, as done. It gets the
+// result that the first one has written to its asynq.ResultWriter, if any. A task for which by
+// returns ErrUnguarded is no repeat.
 //
 // With a key in New, a run has two leases, and guard.FromContext and guard.Fence return the one of
 // that key. With none (nil) there is one lease, on the key of by. Its guard.Lease.SetRecord is
@@ -154,22 +139,4 @@ func WithTaskLease(f func(ctx context.Context, task *asynq.Task) []guard.Option)
 		}
 		s.perTask = f
 	}
-}
-
-// WithLogger sets the logger for problems that no caller receives. One is that Configure was
-// forgotten, which is logged once. The other is that asynq's Redis could not be asked when a task
-// had to be enqueued again. Defaults to slog.Default.
-func WithLogger(log *slog.Logger) Option {
-	return func(s *settings) {
-		if log == nil {
-			s.Refuse("WithLogger", nil, "must not be nil")
-		}
-		s.log = log
-	}
-}
-
-// WithObserver adds an observer. Observers are called in the order in which they were added,
-// concurrently for several tasks. Defaults to none.
-func WithObserver(o Observer) Option {
-	return func(s *settings) { s.observers = append(s.observers, o) }
 }

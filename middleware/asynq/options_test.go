@@ -67,19 +67,18 @@ func TestOptions_thatCannotWork(t *testing.T) {
 		"a negative delay":          {"WithDelay", []guardasynq.Option{guardasynq.WithDelay(-time.Second)}},
 		"a delay of a lifetime":     {"WithDelay", []guardasynq.Option{guardasynq.WithDelay(math.MaxInt64)}},
 		"a negative wait":           {"WithWait", []guardasynq.Option{guardasynq.WithWait(-1)}},
-		"a negative window":         {"WithOnce", []guardasynq.Option{guardasynq.WithOnce(-1, guardasynq.ByType())}},
-		"a window of a lifetime":    {"WithOnce", []guardasynq.Option{guardasynq.WithOnce(80*365*24*time.Hour, guardasynq.ByType())}},
-		"a window and Coalesce":     {"WithOnce", []guardasynq.Option{guardasynq.WithOnce(time.Hour, guardasynq.ByType()), guardasynq.WithBusy(guardasynq.Coalesce)}},
+		"a negative window":         {"WithOnce", []guardasynq.Option{guardasynq.WithOnce(-1, guardasynq.FromType())}},
+		"a window of a lifetime":    {"WithOnce", []guardasynq.Option{guardasynq.WithOnce(80*365*24*time.Hour, guardasynq.FromType())}},
+		"a window and Coalesce":     {"WithOnce", []guardasynq.Option{guardasynq.WithOnce(time.Hour, guardasynq.FromType()), guardasynq.WithBusy(guardasynq.Coalesce)}},
 		"no repeats":                {"WithOnce", []guardasynq.Option{guardasynq.WithOnce(time.Hour, nil)}},
 		"nil options of a task":     {"WithTaskLease", []guardasynq.Option{guardasynq.WithTaskLease(nil)}},
-		"a nil logger":              {"WithLogger", []guardasynq.Option{guardasynq.WithLogger(nil)}},
 		"a long name":               {"WithName", []guardasynq.Option{guardasynq.WithLease(guard.WithName(strings.Repeat("n", 129)))}},
 		"a short TTL":               {"WithTTL", []guardasynq.Option{guardasynq.WithLease(guard.WithTTL(time.Millisecond))}},
 		"a nil option of the lease": {"Option", []guardasynq.Option{guardasynq.WithLease(nil)}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			m, err := guardasynq.New(g, guardasynq.ByType(), append([]guardasynq.Option{given}, c.opts...)...)
+			m, err := guardasynq.New(g, guardasynq.FromType(), append([]guardasynq.Option{given}, c.opts...)...)
 			require.Equal(t, []string{c.setting}, optionsNamed(t, err))
 			require.Nil(t, m)
 		})
@@ -92,17 +91,17 @@ func TestOptions_theLongest(t *testing.T) {
 	years := 10 * 365 * 24 * time.Hour
 	s, w, holder := aqHolding(t, aqConfig(), guardasynq.WithDelay(years))
 	s.enqueue(t, "import", aqJSON("k", "1"), asynq.TaskID("1"))
-	require.GreaterOrEqual(t, s.outcomes.await(t, guardasynq.ResultPostponed, 1)[0].After, years)
+	require.GreaterOrEqual(t, s.outcomes.await(t, resultPostponed, 1)[0].After, years)
 	s.awaitState(t, "1", asynq.TaskStateRetry)
 	holder.returns(nil)
 	w.next(t).returns(nil) // the end of the run brings it
-	m := s.middleware(t, guardasynq.ByType(), guardasynq.WithBusy(guardasynq.Skip), guardasynq.WithWait(guard.Forever))
-	wrapped := m(asynq.HandlerFunc(func(context.Context, *asynq.Task) error { return guardasynq.Postpone(math.MaxInt64) }))
+	m := s.middleware(t, guardasynq.FromType(), guardasynq.WithBusy(guardasynq.Skip), guardasynq.WithWait(guard.Forever))
+	wrapped := m(asynq.HandlerFunc(func(context.Context, *asynq.Task) error { return guardasynq.Snooze(math.MaxInt64) }))
 	var postponed *guardasynq.PostponedError
 	require.ErrorAs(t, wrapped.ProcessTask(t.Context(), asynq.NewTask("export", nil)), &postponed)
 	require.Equal(t, time.Duration(math.MaxInt64), postponed.After)
 	config := asynq.Config{TaskCheckInterval: -1, DelayedTaskCheckInterval: -1}
-	guardasynq.Configure(&config)
+	config = guardasynq.Configure(config)
 	require.Positive(t, min(config.TaskCheckInterval, config.DelayedTaskCheckInterval))
 }
 
@@ -111,7 +110,7 @@ func TestCoalesce_anUnguardedTaskLooksForNoFollowUp(t *testing.T) {
 	t.Parallel()
 	calls := 0
 	g := optionsGuard(t, guard.WithNamespace("test"), guard.WithHook(guard.Hook{Call: func(context.Context, guard.CallEvent) { calls++ }}))
-	m, err := guardasynq.New(g, guardasynq.Optional(guardasynq.ByJSON("id")), aqNoClient(t), guardasynq.WithBusy(guardasynq.Coalesce))
+	m, err := guardasynq.New(g, guardasynq.Optional(guardasynq.FromJSON("id")), aqNoClient(t), guardasynq.WithBusy(guardasynq.Coalesce))
 	require.NoError(t, err)
 	none := asynq.HandlerFunc(func(context.Context, *asynq.Task) error { return nil })
 	require.NoError(t, m(none).ProcessTask(t.Context(), asynq.NewTask("import", nil)))
@@ -123,15 +122,15 @@ func TestOptions_theirMistakesComeInOneError(t *testing.T) {
 	m, err := guardasynq.New(nil, nil, nil, guardasynq.WithGroup(""), guardasynq.WithBusy(17), guardasynq.WithDelay(-1), guardasynq.WithOnce(-1, nil))
 	require.Nil(t, m)
 	require.Equal(t, []string{"Option", "WithGroup", "WithBusy", "WithDelay", "WithOnce", "WithOnce", "guard", "key", "WithClient"}, optionsNamed(t, err))
-	require.ErrorContains(t, err, "guard: WithBusy(17): is none of RetryLater, Skip, Fail and Coalesce")
+	require.ErrorContains(t, err, "guard: WithBusy(17): is none of Requeue, Skip, Fail and Coalesce")
 	require.ErrorContains(t, err, "guard: WithDelay(-1ns): must not be negative")
 }
 
 func TestOptions_eachPolicyNeedsAClient(t *testing.T) {
 	t.Parallel()
 	g := optionsGuard(t)
-	for busy, named := range map[guardasynq.Busy]string{guardasynq.RetryLater: "WithClient", guardasynq.Coalesce: "WithClient", guardasynq.Skip: "WithClient", guardasynq.Fail: "WithClient"} {
-		_, err := guardasynq.New(g, guardasynq.ByType(), guardasynq.WithBusy(busy))
+	for busy, named := range map[guardasynq.BusyPolicy]string{guardasynq.Requeue: "WithClient", guardasynq.Coalesce: "WithClient", guardasynq.Skip: "WithClient", guardasynq.Fail: "WithClient"} {
+		_, err := guardasynq.New(g, guardasynq.FromType(), guardasynq.WithBusy(busy))
 		require.Equal(t, []string{named}, optionsNamed(t, err))
 	}
 }
@@ -140,10 +139,10 @@ func TestOptions_coalesceNeedsALedger(t *testing.T) {
 	t.Parallel()
 	g, err := guard.New(&guardtest.Scripted{}, guard.WithNamespace("test"))
 	require.NoError(t, err)
-	_, err = guardasynq.New(g, guardasynq.ByType(), aqNoClient(t), guardasynq.WithBusy(guardasynq.Coalesce))
+	_, err = guardasynq.New(g, guardasynq.FromType(), aqNoClient(t), guardasynq.WithBusy(guardasynq.Coalesce))
 	require.Equal(t, []string{"WithBusy"}, optionsNamed(t, err))
 	require.ErrorContains(t, err, "driver.Ledger")
-	m, err := guardasynq.New(g, guardasynq.ByType(), aqNoClient(t))
+	m, err := guardasynq.New(g, guardasynq.FromType(), aqNoClient(t))
 	require.NoError(t, err)
 	require.PanicsWithValue(t, "guardasynq: the handler must not be nil", func() { m(nil) })
 }
@@ -174,12 +173,12 @@ func TestOptions_nameOfTheWork(t *testing.T) {
 			var got string
 			var log aqLog
 			g := optionsGuard(t, append(c.guard, guard.WithHook(guard.Hook{RunEnd: func(_ context.Context, e guard.RunEndEvent) { got = e.Name }}))...)
-			m, err := guardasynq.New(g, guardasynq.ByType(), append(c.opts, aqNoClient(t), guardasynq.WithBusy(guardasynq.Skip), guardasynq.WithObserver(log.observer()))...)
+			m, err := guardasynq.New(g, guardasynq.FromType(), append(c.opts, aqNoClient(t), guardasynq.WithBusy(guardasynq.Skip), aqObserve(log.add))...)
 			require.NoError(t, err)
 			none := asynq.HandlerFunc(func(context.Context, *asynq.Task) error { return nil })
 			require.NoError(t, m(none).ProcessTask(t.Context(), asynq.NewTask(c.typ, nil)))
 			require.Equal(t, c.want, got)
-			require.Equal(t, c.want, log.of(guardasynq.ResultRan)[0].Name)
+			require.Equal(t, c.want, log.of(resultRan)[0].Name)
 		})
 	}
 }
@@ -201,7 +200,7 @@ func TestOptions_theLeaseIsOf15SecondsAndRenewed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s, w := newAqSite(t, c.guard...), newAqWork(t)
-			s.serve(t, aqConfig(), s.middleware(t, guardasynq.ByType(), c.opts...)(w))
+			s.serve(t, aqConfig(), s.middleware(t, guardasynq.FromType(), c.opts...)(w))
 			t.Cleanup(w.release)
 			s.enqueue(t, "import", "a payload of 21 bytes")
 			key := aqStored(t, w.next(t))
@@ -223,7 +222,7 @@ func TestOptions_theLeaseIsOf15SecondsAndRenewed(t *testing.T) {
 func TestOptions_ofATaskThatCannotWork(t *testing.T) {
 	t.Parallel()
 	s, w := newAqSite(t), newAqWork(t)
-	m := s.middleware(t, guardasynq.ByType(), guardasynq.WithTaskLease(func(_ context.Context, task *asynq.Task) []guard.Option {
+	m := s.middleware(t, guardasynq.FromType(), guardasynq.WithTaskLease(func(_ context.Context, task *asynq.Task) []guard.Option {
 		return []guard.Option{guard.WithOwnerFrom(func(name string) string { return task.Headers()[name] })}
 	}))
 	s.serve(t, aqConfig(), m(w))
@@ -232,7 +231,7 @@ func TestOptions_ofATaskThatCannotWork(t *testing.T) {
 	info := s.awaitState(t, "1", asynq.TaskStateRetry)
 	require.Equal(t, 1, info.Retried, "it has failed")
 	require.Contains(t, info.LastErr, `guardasynq: lease of task "import": guard: WithOwnerFrom`)
-	outcome := s.outcomes.await(t, guardasynq.ResultRefused, 1)[0]
+	outcome := s.outcomes.await(t, resultRefused, 1)[0]
 	var setting *guard.SettingError
 	require.ErrorAs(t, outcome.Err, &setting)
 	s.enqueueTask(t, asynq.NewTaskWithHeaders("import", nil, map[string]string{"Onerun-Owner": "import of 17"}))
@@ -244,8 +243,8 @@ func TestOptions_ofATaskThatCannotWork(t *testing.T) {
 // The zero values that the tables call defaults mean off.
 func TestOptions_zeroIsOff(t *testing.T) {
 	t.Parallel()
-	_, err := guardasynq.New(optionsGuard(t), guardasynq.ByType(), aqNoClient(t),
-		guardasynq.WithWait(time.Second), guardasynq.WithWait(0), guardasynq.WithOnce(time.Hour, guardasynq.ByType()), guardasynq.WithOnce(0, guardasynq.ByType()),
+	_, err := guardasynq.New(optionsGuard(t), guardasynq.FromType(), aqNoClient(t),
+		guardasynq.WithWait(time.Second), guardasynq.WithWait(0), guardasynq.WithOnce(time.Hour, guardasynq.FromType()), guardasynq.WithOnce(0, guardasynq.FromType()),
 		guardasynq.WithDelay(time.Second), guardasynq.WithDelay(0))
 	require.NoError(t, err)
 }

@@ -21,7 +21,7 @@ import (
 func TestOTel_aTaskCarriesItsEnqueuersTraceOn(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		busy     guardasynq.Busy
+		busy     guardasynq.BusyPolicy
 		attempts int
 		held     bool
 	}{
@@ -57,7 +57,7 @@ func TestOTel_aTaskCarriesItsEnqueuersTraceOn(t *testing.T) {
 				},
 				RunEnd: func(ctx context.Context, _ guard.RunEndEvent) { trace.SpanFromContext(ctx).End() },
 			}))
-			m := s.middlewareOf(t, g, guardasynq.ByJSON("key"), guardasynq.WithBusy(c.busy), guardasynq.WithObserver(guardasynq.Observer{End: func(ctx context.Context, _ guardasynq.Outcome) { see("observer", ctx) }}))
+			m := s.middlewareOf(t, g, guardasynq.FromJSON("key"), guardasynq.WithBusy(c.busy), aqObserve(func(ctx context.Context, _ aqOutcome) { see("observer", ctx) }))
 			guarded := m(w)
 			s.serve(t, aqConfig(), asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
 				return guarded.ProcessTask(propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier(task.Headers())), task)
@@ -75,9 +75,9 @@ func TestOTel_aTaskCarriesItsEnqueuersTraceOn(t *testing.T) {
 			s.enqueueTask(t, asynq.NewTaskWithHeaders("import", []byte(aqJSON("k", "1")), headers), asynq.MaxRetry(c.attempts))
 			request.End()
 			if c.held {
-				result := guardasynq.ResultPostponed
+				result := resultPostponed
 				if c.busy == guardasynq.Coalesce {
-					result = guardasynq.ResultCoalesced
+					result = resultCoalesced
 				}
 				s.outcomes.await(t, result, 1)
 				holder.returns(nil)

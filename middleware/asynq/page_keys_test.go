@@ -17,7 +17,7 @@ func TestKeys_areThoseOfThePage(t *testing.T) {
 	store := pagekeys.NewStore()
 	inBubble(t, func(t *testing.T, b *bubble) {
 		b.Locker = store
-		m, end := b.middleware(guardasynq.ByType(), guardasynq.WithOnce(time.Hour, guardasynq.ByPayload()))
+		m, end := b.middleware(guardasynq.FromType(), guardasynq.WithOnce(time.Hour, guardasynq.FromPayload()))
 		defer end()
 		run := asynq.HandlerFunc(func(context.Context, *asynq.Task) error { return nil })
 		require.NoError(t, m(run).ProcessTask(b.base(t.Context()), asynq.NewTask("import", []byte("x"))))

@@ -1,15 +1,12 @@
 package guardasynq_test
 
 import (
-	"context"
-	"fmt"
 	"testing"
 	"time"
 
 	"github.com/hibiken/asynq"
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/internal/testkit/leftout"
 	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 	guardasynq "github.com/seed-1795987d/onerun/middleware/asynq"
@@ -74,7 +71,7 @@ func TestReplicas_theEndOfARunElsewhereBringsTheNextTask(t *testing.T) {
 			s.guard = lifeGuard(t, s.store)
 			s.serve(t, s.middleware(t, opts...)(h))
 			ids := s.enqueueMany(t, 5, "one", asynq.MaxRetry(attempts))
-			lifeUntil(t, "the others are postponed", func() bool { return len(s.seen.of(guardasynq.ResultPostponed)) == len(ids) })
+			lifeUntil(t, "the others are postponed", func() bool { return len(s.seen.of(resultPostponed)) == len(ids) })
 			close(gate)
 			require.Zero(t, s.awaitEmpty(t))
 			book.requireOnce(t, append(ids, "first"))
@@ -98,73 +95,10 @@ func TestReplicas_aTaskIsNotBroughtForARunThatGoesOn(t *testing.T) {
 	s.guard = lifeGuard(t, s.store)
 	s.serve(t, s.middleware(t, opts...)(h))
 	s.enqueue(t, "second", "one")
-	s.seen.await(t, guardasynq.ResultPostponed)
+	s.seen.await(t, resultPostponed)
 	time.Sleep(3 * time.Second) // in which it could wait some ten times
-	require.Len(t, s.seen.of(guardasynq.ResultPostponed), 1)
+	require.Len(t, s.seen.of(resultPostponed), 1)
 	close(gate)
 	require.Zero(t, s.awaitEmpty(t))
 	book.requireOnce(t, []string{"first", "second"})
-}
-
-// A task waits in its worker only if another worker has nothing to do.
-func TestWait_byDefaultLeavesOneWorker(t *testing.T) {
-	t.Parallel()
-	for workers, waits := range map[int]bool{4: false, 5: true, 12: true} {
-		t.Run(fmt.Sprint(workers, " workers"), func(t *testing.T) {
-			t.Parallel()
-			s := newLifeSite(t)
-			m := s.middleware(t, guardasynq.WithDelay(10*time.Minute))
-			var book lifeBook
-			h, gate := lifeGated(t, &book)
-			s.serve(t, m(h), func(c *asynq.Config) { c.Concurrency = workers })
-			for i := range 3 {
-				s.enqueue(t, fmt.Sprint("holder ", i), fmt.Sprint(i))
-				book.awaitRuns(t, fmt.Sprint(i), 1)
-			}
-			s.enqueue(t, "next", "0")
-			o := s.seen.await(t, guardasynq.ResultPostponed)
-			require.Equal(t, waits, o.Duration > time.Second)
-			close(gate)
-			require.Zero(t, s.awaitEmpty(t))
-		})
-	}
-}
-
-// A task that waits keeps no worker from a task that can run.
-func TestWait_endsWhenItsWorkerIsNeeded(t *testing.T) {
-	t.Parallel()
-	for name, attempts := range map[string]int{"retries left": 25, "last attempt": 0} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := newLifeSite(t)
-			waiting := make(chan struct{}, 10)
-			m := s.middleware(t, guardasynq.WithWait(10*time.Minute), guardasynq.WithDelay(10*time.Minute), guardasynq.WithLease(guard.WithHook(guard.Hook{
-				Wait: func(context.Context, guard.WaitEvent) { waiting <- struct{}{} },
-			})))
-			var book lifeBook
-			gate := make(chan struct{})
-			h := book.keep(func(context.Context, *asynq.Task) error {
-				select {
-				case <-gate:
-				case <-t.Context().Done():
-				}
-				return nil
-			})
-			s.serve(t, m(h), func(c *asynq.Config) { c.Concurrency = 3 })
-			s.enqueue(t, "first", "one")
-			book.awaitRuns(t, "one", 1)
-			s.enqueue(t, "second", "one", asynq.MaxRetry(attempts))
-			lifeReceive(t, waiting, "the second task waits")
-			require.Equal(t, 2, s.active(t))
-			s.enqueue(t, "third", "two")
-			s.enqueue(t, "fourth", "three")
-			book.awaitRuns(t, "two", 1)
-			book.awaitRuns(t, "three", 1)
-			require.Len(t, s.seen.of(guardasynq.ResultPostponed), 1)
-			close(gate)
-			require.Zero(t, s.awaitEmpty(t))
-			book.requireOnce(t, []string{"first", "second", "third", "fourth"})
-			require.Equal(t, 1, book.together())
-		})
-	}
 }

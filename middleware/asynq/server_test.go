@@ -4,8 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
-	"log/slog"
 	"sync"
 	"testing"
 	"time"
@@ -69,8 +67,7 @@ func (s *aqSite) middleware(t *testing.T, key guardasynq.KeyFunc, opts ...guarda
 func (s *aqSite) middlewareOf(t *testing.T, g *guard.Guard, key guardasynq.KeyFunc, opts ...guardasynq.Option) asynq.MiddlewareFunc {
 	t.Helper()
 	all := []guardasynq.Option{
-		guardasynq.WithClient(s.client, s.inspector), guardasynq.WithLogger(slog.New(slog.NewTextHandler(io.Discard, nil))),
-		guardasynq.WithObserver(s.outcomes.observer()),
+		guardasynq.WithClient(s.client, s.inspector), aqObserve(s.outcomes.add),
 	}
 	m, err := guardasynq.New(g, key, append(all, opts...)...)
 	require.NoError(t, err)
@@ -80,7 +77,7 @@ func (s *aqSite) middlewareOf(t *testing.T, g *guard.Guard, key guardasynq.KeyFu
 // aqConfig is a Config that went through Configure.
 func aqConfig(change ...func(*asynq.Config)) asynq.Config {
 	config := aqPlainConfig(change...)
-	guardasynq.Configure(&config)
+	config = guardasynq.Configure(config)
 	return config
 }
 
@@ -153,22 +150,20 @@ func (s *aqSite) awaitEmpty(t *testing.T) {
 	}, aqSoon, aqPoll, "there are still tasks")
 }
 
-// An aqLog is what an Observer has seen.
+// An aqLog is what hooks have received.
 type aqLog struct {
 	mu  sync.Mutex
-	all []guardasynq.Outcome
+	all []aqOutcome
 }
 
-func (l *aqLog) observer() guardasynq.Observer {
-	return guardasynq.Observer{End: func(_ context.Context, o guardasynq.Outcome) {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		l.all = append(l.all, o)
-	}}
+func (l *aqLog) add(_ context.Context, o aqOutcome) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.all = append(l.all, o)
 }
 
 // of returns the outcomes with the result.
-func (l *aqLog) of(r guardasynq.Result) (all []guardasynq.Outcome) {
+func (l *aqLog) of(r string) (all []aqOutcome) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, o := range l.all {
@@ -180,7 +175,7 @@ func (l *aqLog) of(r guardasynq.Result) (all []guardasynq.Outcome) {
 }
 
 // await waits until there are n outcomes with the result, and returns them.
-func (l *aqLog) await(t *testing.T, r guardasynq.Result, n int) []guardasynq.Outcome {
+func (l *aqLog) await(t *testing.T, r string, n int) []aqOutcome {
 	t.Helper()
 	require.Eventually(t, func() bool { return len(l.of(r)) >= n }, aqSoon, aqPoll, "there never were %d outcomes %q", n, r)
 	return l.of(r)

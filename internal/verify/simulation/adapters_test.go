@@ -35,8 +35,8 @@ func newSite(p *process) site {
 		panic(err)
 	}
 	once, err := guardasynq.New(p.guard, nil, noQueue,
-		guardasynq.WithBusy(guardasynq.Fail), guardasynq.WithOnce(longestWindow, guardasynq.ByPayload()), guardasynq.WithLease(guard.WithTTL(siteTTL)),
-		guardasynq.WithObserver(guardasynq.Observer{End: noteTask}))
+		guardasynq.WithBusy(guardasynq.Fail), guardasynq.WithOnce(longestWindow, guardasynq.FromPayload()), guardasynq.WithLease(guard.WithTTL(siteTTL)),
+		guardasynq.WithLease(guard.WithHook(guard.Hook{Outcome: noteTask})))
 	if err != nil {
 		panic(err)
 	}
@@ -50,7 +50,7 @@ type duty struct {
 	key    string // as the Guard knows it
 	b      *belief
 	ended  time.Time // when its run was successful
-	task   guardasynq.Outcome
+	task   guard.Outcome
 }
 
 type dutyKey struct{}
@@ -162,13 +162,13 @@ func (k *worker) send(mail string) bool {
 	err := k.process.site.mails.ProcessTask(ctx, asynq.NewTask("mail", []byte(mail)))
 	o := d.task
 	k.world.trace.add("%s has processed %s: %s, %v", k.name, mail, o.Result, outcome(nil, o.Err))
-	d.over(o.Result == guardasynq.ResultRan && o.Err == nil, longestWindow, o.Err)
+	d.over(o.Result == "ran" && o.Err == nil, longestWindow, o.Err)
 	switch o.Result {
-	case guardasynq.ResultRan, guardasynq.ResultDone, guardasynq.ResultBusy, guardasynq.ResultUnavailable, guardasynq.ResultCanceled:
+	case "ran", "done", "busy", "unavailable", "canceled":
 	default:
 		k.world.violate("I8", "%s has processed %s: %s, %v", k.name, mail, o.Result, o.Err)
 	}
-	if errors.Is(err, guard.ErrBusy) != (o.Result == guardasynq.ResultBusy) {
+	if errors.Is(err, guard.ErrBusy) != (o.Result == "busy") {
 		k.world.violate("I8", "%s has processed %s: %s, and asynq gets the error %v", k.name, mail, o.Result, err)
 	}
 	return err == nil
@@ -179,8 +179,8 @@ func sendMail(ctx context.Context, _ *asynq.Task) error {
 	return err
 }
 
-// noteTask is an observer.
-func noteTask(ctx context.Context, o guardasynq.Outcome) {
+// noteTask is the hook of outcomes.
+func noteTask(ctx context.Context, o guard.Outcome) {
 	if d, ok := ctx.Value(dutyKey{}).(*duty); ok {
 		d.task = o
 	}

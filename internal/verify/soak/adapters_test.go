@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"log/slog"
 	"net"
 	"net/http"
 	"strings"
@@ -62,8 +60,8 @@ type job struct{ Job string }
 func (w *worker) serveTasks() (end func(context.Context) error, err error) {
 	at := asynq.RedisClientOpt{Addr: w.Queue}
 	client, inspector := asynq.NewClient(at), asynq.NewInspector(at)
-	once, err := guardasynq.New(w.guard, nil, guardasynq.WithClient(client, inspector), guardasynq.WithOnce(time.Hour, guardasynq.ByJSON("Job")),
-		guardasynq.WithDelay(100*time.Millisecond), guardasynq.WithLogger(slog.New(slog.NewTextHandler(io.Discard, nil))))
+	once, err := guardasynq.New(w.guard, nil, guardasynq.WithClient(client, inspector), guardasynq.WithOnce(time.Hour, guardasynq.FromJSON("Job")),
+		guardasynq.WithDelay(100*time.Millisecond))
 	if err != nil {
 		return nil, err
 	}
@@ -71,10 +69,9 @@ func (w *worker) serveTasks() (end func(context.Context) error, err error) {
 		Concurrency: 4, TaskCheckInterval: 50 * time.Millisecond, DelayedTaskCheckInterval: time.Second, LogLevel: asynq.FatalLevel,
 		RetryDelayFunc: func(int, error, *asynq.Task) time.Duration { return 100 * time.Millisecond },
 	}
-	guardasynq.Configure(&config)
-	server := asynq.NewServer(at, config)
-	byID, err := guardasynq.New(w.guard, nil, guardasynq.WithClient(client, inspector), guardasynq.WithOnce(time.Hour, guardasynq.ByTaskID()),
-		guardasynq.WithDelay(100*time.Millisecond), guardasynq.WithLogger(slog.New(slog.NewTextHandler(io.Discard, nil))))
+	server := asynq.NewServer(at, guardasynq.Configure(config))
+	byID, err := guardasynq.New(w.guard, nil, guardasynq.WithClient(client, inspector), guardasynq.WithOnce(time.Hour, guardasynq.FromTaskID()),
+		guardasynq.WithDelay(100*time.Millisecond))
 	if err != nil {
 		return nil, err
 	}

@@ -14,51 +14,60 @@ import (
 	"github.com/hibiken/asynq"
 )
 
-// originHeader is the header of a copy that names the original task. ByTaskID goes by it.
+// originHeader is the header of a copy that names the original task. FromTaskID goes by it.
 const originHeader = "Onerun-Task-Id"
 
 // enqueueTimeout bounds how long it may take to enqueue a task.
 const enqueueTimeout = 10 * time.Second
 
-// postpone makes the task come back later. err is why it did not run. The task is not settled if
-// it needed a copy that could not be enqueued.
-func (d *delivery) postpone(err error) (tell error, settled bool) {
-	p := &PostponedError{Err: err, settled: true, cutOff: d.started && d.asked == nil, unconfigured: d.known && d.server == nil}
-	if d.asked == nil {
-		p.After = d.delay(err)
-	} else {
-		p.After, p.asked = d.beforeDeadline(d.asked.After), true
-		if err == error(d.asked) { //nolint:errorlint // one that is wrapped says more
-			p.Err = nil
-		}
+// snooze postpones a task whose handler returned Snooze.
+func (d *delivery) snooze(asked *PostponedError) (answer error, final bool) {
+	p := &PostponedError{snoozed: true}
+	if d.err != error(asked) { //nolint:errorlint // one that is wrapped says more
+		p.Err = d.err
 	}
+	p.After, _ = d.beforeDeadline(asked.After)
+	return d.comeBack(resultPostponed, p, false)
+}
+
+// postpone makes a task come back later that did not run, or that an outage cut off.
+func (d *delivery) postpone(r result, err error) (answer error, final bool) {
+	p := &PostponedError{Err: err, cutOff: d.started}
+	after, shortened := d.delay(err)
+	p.After = after
+	answer, final = d.comeBack(r, p, r == resultPostponed && d.m.requeues())
+	if final && shortened && r == resultPostponed && d.m.requeues() {
+		// Nothing notifies of a lease that ends because its holder has died, and asynq's intervals
+		// are too long for the Deadline.
+		d.m.backlog.lookAfter(d.identity, leaseLeft(err))
+	}
+	return answer, final
+}
+
+// comeBack makes the task come back later: itself, or a copy. It is not final if the task needed a
+// copy that could not be enqueued. A copy that waits for its key is added to the backlog.
+func (d *delivery) comeBack(r result, p *PostponedError, waits bool) (answer error, final bool) {
+	p.final, p.unconfigured = true, d.fromServer && d.intervals == 0
+	d.end(r, p)
 	if p.unconfigured {
-		d.m.warning.Do(func() {
-			d.m.log.Warn("guardasynq: tasks whose key is busy are replaced by copies: "+ErrNotConfigured.Error(), "type", d.task.Type(), "queue", d.queue)
-		})
+		d.outcome.Refused = errNotConfigured
 	}
-	d.outcome.After = p.After
-	waitsForKey := d.outcome.Result == ResultPostponed && d.asked == nil && !d.m.endsTasks()
 	if !d.needsCopy() {
-		if waitsForKey {
-			d.hurry(err)
-		}
 		return p, true
 	}
-	id, failed := d.enqueueCopy(p.After)
-	if errors.Is(failed, errGivenUp) {
-		d.end(ResultCanceled, errors.Join(err, failed))
+	id, err := d.enqueueCopy(p.After)
+	if errors.Is(err, errGivenUp) {
+		d.end(resultCanceled, errors.Join(p.Err, err))
 		return p, true
 	}
-	if failed != nil {
-		d.m.log.Error("guardasynq: a task that cannot run now cannot be enqueued again either; its worker tries again", "type", d.task.Type(), "id", d.id, "queue", d.queue, "error", failed)
-		return p, false
+	if err != nil {
+		d.outcome.Err = errors.Join(p, err)
+		return d.outcome.Err, false
 	}
-	p.Copy, d.outcome.Copy = id, id
-	if waitsForKey {
-		d.park(id)
-		d.hurry(err)
-		d.bringIfFree(id)
+	p.Copy = id
+	if waits {
+		d.enqueue(id)
+		d.wakeIfFree(id)
 	}
 	return p, true
 }
@@ -67,7 +76,7 @@ func (d *delivery) postpone(err error) (tell error, settled bool) {
 // archives what fails on the last attempt before it asks IsFailure, and takes no task back under
 // its own ID. Without Configure it would count a failure.
 func (d *delivery) needsCopy() bool {
-	return d.known && (d.left == 0 || d.server == nil)
+	return d.fromServer && (d.attempts == 0 || d.intervals == 0)
 }
 
 // errGivenUp is a task that asynq has retried, archived or returned to its queue before its worker
@@ -80,15 +89,15 @@ var errGivenUp = errors.New("asynq has given the task up")
 func (d *delivery) enqueueCopy(after time.Duration) (string, error) {
 	headers := d.headers()
 	id := nextID(headers[originHeader], d.id)
-	opts, err := d.options()
+	opts, err := d.taskOptions()
 	if err != nil {
 		return "", err
 	}
 	opts = append(opts, asynq.ProcessIn(after))
-	err = d.enqueue(id, headers, opts)
+	err = d.send(id, headers, opts)
 	if errors.Is(err, asynq.ErrTaskIDConflict) && !d.comes(id) {
 		id = headers[originHeader] + "~" + rand.Text()[:8]
-		err = d.enqueue(id, headers, opts)
+		err = d.send(id, headers, opts)
 	}
 	if err != nil && !errors.Is(err, asynq.ErrTaskIDConflict) {
 		return "", err
@@ -102,11 +111,22 @@ func (d *delivery) enqueueCopy(after time.Duration) (string, error) {
 // about to remove.
 func (d *delivery) isRepeated() bool {
 	origin := d.task.Headers()[originHeader]
-	if !d.known || origin == "" || origin == d.id || d.isFollowUp() {
+	if !d.fromServer || origin == "" || origin == d.id || d.isFollowUp() {
 		return false
 	}
 	info, err := d.m.inspector.GetTaskInfo(d.queue, origin)
 	return err == nil && followUp{info: info}.waits() && d.isLike(info)
+}
+
+// TaskID returns the ID under which a task was enqueued. It is that of asynq.GetTaskID, unless the
+// middleware enqueued the task as a copy: of a task on its last attempt, or of one that was
+// coalesced. Then it is the ID of the first of them. ctx is the task's.
+func TaskID(ctx context.Context, task *asynq.Task) string {
+	if id := task.Headers()[originHeader]; id != "" {
+		return id
+	}
+	id, _ := asynq.GetTaskID(ctx)
+	return id
 }
 
 // nextID returns the ID of the next copy of a task: "report", "report~1", "report~2".
@@ -129,9 +149,9 @@ func (d *delivery) headers() map[string]string {
 	return headers
 }
 
-// options returns what the task was enqueued with. Its lock of asynq.Unique is not among it: only
+// taskOptions returns what the task was enqueued with. Its lock of asynq.Unique is not among it: only
 // the task itself can hold that.
-func (d *delivery) options() ([]asynq.Option, error) {
+func (d *delivery) taskOptions() ([]asynq.Option, error) {
 	info, err := d.m.inspector.GetTaskInfo(d.queue, d.id)
 	if errors.Is(err, asynq.ErrTaskNotFound) || errors.Is(err, asynq.ErrQueueNotFound) || err == nil && info.State != asynq.TaskStateActive {
 		err = errGivenUp
@@ -139,7 +159,7 @@ func (d *delivery) options() ([]asynq.Option, error) {
 	if err != nil {
 		return nil, fmt.Errorf("guardasynq: look up task %q: %w", d.id, err)
 	}
-	opts := []asynq.Option{asynq.Queue(d.queue), asynq.MaxRetry(d.left)}
+	opts := []asynq.Option{asynq.Queue(d.queue), asynq.MaxRetry(d.attempts)}
 	if info.Timeout > 0 {
 		opts = append(opts, asynq.Timeout(info.Timeout))
 	}
@@ -155,8 +175,8 @@ func (d *delivery) options() ([]asynq.Option, error) {
 	return opts, nil
 }
 
-// enqueue enqueues the same task under another ID.
-func (d *delivery) enqueue(id string, headers map[string]string, opts []asynq.Option) error {
+// send enqueues the same task under another ID.
+func (d *delivery) send(id string, headers map[string]string, opts []asynq.Option) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(d.ctx), enqueueTimeout)
 	defer cancel()
 	task := asynq.NewTaskWithHeaders(d.task.Type(), d.task.Payload(), headers)
