@@ -65,7 +65,7 @@ func (m *middleware) wakeNext(key string, since time.Time) bool {
 // The pauses before a process looks at a key after a run. The process of the run wakes the next
 // task itself, and asynq takes up to a TaskCheckInterval to give that task to a worker.
 const (
-	freedPause  = 5 * time.Millisecond
+	freedPause  = 25 * time.Millisecond
 	comingPause = 50 * time.Millisecond
 	maxComing   = time.Second // even on a busy machine
 )
