@@ -149,8 +149,8 @@ func (d *delivery) headers() map[string]string {
 	return headers
 }
 
-// taskOptions returns what the task was enqueued with. Its lock of asynq.Unique is not among it: only
-// the task itself can hold that.
+// taskOptions returns what the task was enqueued with. Its lock of asynq.Unique is not among it:
+// only the task itself can hold that.
 func (d *delivery) taskOptions() ([]asynq.Option, error) {
 	info, err := d.m.inspector.GetTaskInfo(d.queue, d.id)
 	if errors.Is(err, asynq.ErrTaskNotFound) || errors.Is(err, asynq.ErrQueueNotFound) || err == nil && info.State != asynq.TaskStateActive {

@@ -35,14 +35,6 @@ func (s *lifeSite) active(t *testing.T) int {
 	return q.Active
 }
 
-// postponed returns how many tasks will come back later.
-func (s *lifeSite) postponed(t *testing.T) int {
-	t.Helper()
-	q, err := s.inspector.GetQueueInfo("default")
-	require.NoError(t, err)
-	return q.Retry
-}
-
 func TestWait_theNextTaskWaitsInItsWorkerAndRunsRightAfter(t *testing.T) {
 	t.Parallel()
 	s := newLifeSite(t)

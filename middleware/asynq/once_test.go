@@ -18,11 +18,11 @@ import (
 
 // aqOnce serves a handler whose runs are done by work, one key for all tasks of a type, and work
 // is done once in the window.
-func aqOnce(t *testing.T, window time.Duration, work func(ctx context.Context, task *asynq.Task) error, opts ...guardasynq.Option) (*aqSite, *aqWork) {
+func aqOnce(t *testing.T, window time.Duration, work func(ctx context.Context, task *asynq.Task) error) (*aqSite, *aqWork) {
 	t.Helper()
 	s, w := newAqSite(t), newAqWork(t)
 	w.release() // its runs last as long as work
-	m := s.middleware(t, nil, append(opts, guardasynq.WithOnce(window, guardasynq.FromType()))...)
+	m := s.middleware(t, nil, guardasynq.WithOnce(window, guardasynq.FromType()))
 	s.serve(t, aqConfig(func(c *asynq.Config) {
 		c.RetryDelayFunc = func(int, error, *asynq.Task) time.Duration { return time.Second }
 	}), m(asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
