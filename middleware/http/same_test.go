@@ -360,7 +360,8 @@ func TestLong_streamsSameAsWithoutUsAtRandom(t *testing.T) {
 func streamsAtRandom(random *mathrand.Rand, files streamsFiles, http2, hidden bool) streamsPlay {
 	pick := func(of ...int) int { return of[random.IntN(len(of))] }
 	size := func() int {
-		if http2 { // which refuses even no bytes if the status allows none
+		// HTTP/2 refuses even a write of no bytes if the status allows no body.
+		if http2 {
 			return pick(1, 2, 10, 511, 512, 600, 2047, 2048, 2049, 4096, 5000, streamsMaxAnswer, 33_000, 70_000)
 		}
 		return pick(0, 1, 2, 10, 511, 512, 600, 2047, 2048, 2049, 4096, 5000, streamsMaxAnswer, 33_000, 70_000)
