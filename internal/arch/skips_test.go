@@ -12,11 +12,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// No test is skipped silently: only package leftout skips, and it names each test. `make test`
-// leaves out the tests whose names begin with TestLong, and `make check` runs them. A short run
-// (go test -short) leaves out the same ones, so each of them begins with leftout.IfShort, or with
-// redistest.Long, which calls it.
-func TestSkips_areNamed(t *testing.T) {
+// Only package leftout skips tests, so that CI can require all of them. `make test` leaves out the
+// tests whose names begin with TestLong, and `make check` runs them. A short run (go test -short)
+// leaves out the same ones, so each of them begins with leftout.IfShort, or with redistest.Long,
+// which calls it.
+func TestSkips_areInOnePackage(t *testing.T) {
 	long := 0
 	for _, path := range goFiles(t) {
 		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)

@@ -1,26 +1,21 @@
-// Package leftout ends tests that cannot run here, or that a short run leaves out. It is the only
-// package that skips a test, and it names each one on the terminal:
+// Package leftout skips tests that cannot run on this machine, or that a short run does without.
+// It is the only package that skips a test:
 //
 //	func TestLong_drawsEachRoundOnEachBackend(t *testing.T) {
 //		leftout.IfShort(t)
 //		…
 //	}
 //
-// The go command swallows what passing packages print, so the line goes to the stderr of the go
-// command itself. A result that go test takes from its cache comes without the line; -count=1 runs
-// the tests again.
+// "go test -v" shows skipped tests. CI sets the variables ONERUN_REQUIRE_…, with which a test fails
+// if its program is missing.
 package leftout
 
 import (
-	"fmt"
 	"os"
-	"path/filepath"
-	"runtime/debug"
-	"strings"
 	"testing"
 )
 
-// requireEnv names the variable that turns a left-out test into a failed one.
+// requireEnv names the variable with which a test without its program fails.
 const requireEnv = "ONERUN_REQUIRE_REDIS"
 
 // For ends the test for want of a program: as skipped, or as failed if ONERUN_REQUIRE_REDIS is set
@@ -36,7 +31,7 @@ func Unless(t testing.TB, requireEnv string, err error, program, remedy string) 
 	if os.Getenv(requireEnv) != "" {
 		t.Fatalf("leftout: %s is set and %v: %s", requireEnv, err, remedy)
 	}
-	skip(t, fmt.Sprintf("%s is not installed (%s)", program, remedy))
+	t.Skipf("%s is not installed (%s)", program, remedy)
 }
 
 // IfShort skips a test if go test runs with -short. Each test named TestLong_… begins with it: make
@@ -44,7 +39,7 @@ func Unless(t testing.TB, requireEnv string, err error, program, remedy string) 
 func IfShort(t testing.TB) {
 	t.Helper()
 	if testing.Short() {
-		skip(t, "it is long, and go test runs with -short")
+		t.Skip("it is long, and go test runs with -short")
 	}
 }
 
@@ -53,22 +48,6 @@ func IfShort(t testing.TB) {
 func ServersIfShort(t testing.TB) {
 	t.Helper()
 	if testing.Short() && os.Getenv(requireEnv) == "" {
-		skip(t, "it needs servers, and go test runs with -short")
+		t.Skip("it needs servers, and go test runs with -short")
 	}
-}
-
-func skip(t testing.TB, why string) {
-	t.Helper()
-	line := fmt.Sprintf("LEFT OUT: %s %s: %s", testedPackage(), t.Name(), why)
-	announce(line)
-	t.Skip(line)
-}
-
-// testedPackage is the import path of the package under test: go records it, with ".test"
-// appended, as the main package of the test binary.
-func testedPackage() string {
-	if info, ok := debug.ReadBuildInfo(); ok && info.Path != "" {
-		return strings.TrimSuffix(info.Path, ".test")
-	}
-	return strings.TrimSuffix(filepath.Base(os.Args[0]), ".test")
 }

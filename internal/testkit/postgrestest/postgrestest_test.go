@@ -45,8 +45,7 @@ type outcome struct {
 }
 
 func (o *outcome) Helper()                           {}
-func (o *outcome) Name() string                      { return "TestX" }
-func (o *outcome) Skip(args ...any)                  { o.end("skipped", "%s", args) }
+func (o *outcome) Skipf(format string, args ...any)  { o.end("skipped", format, args) }
 func (o *outcome) Fatalf(format string, args ...any) { o.end("failed", format, args) }
 
 func (o *outcome) end(how, format string, args []any) {
