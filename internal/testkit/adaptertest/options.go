@@ -5,8 +5,8 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -82,9 +82,9 @@ func owned(s *store) bool {
 // TestAllOptions tests that the suite knows all options of package guard: an option that it does
 // not know would have no cell.
 func TestAllOptions(t *testing.T) {
-	_, file, _, ok := runtime.Caller(0)
-	require.True(t, ok)
-	files, err := filepath.Glob(filepath.Join(filepath.Dir(file), "../../../guard/*.go"))
+	dir, err := exec.CommandContext(t.Context(), "go", "list", "-f", "{{.Dir}}", "github.com/seed-1795987d/onerun/guard").Output()
+	require.NoError(t, err)
+	files, err := filepath.Glob(filepath.Join(strings.TrimSpace(string(dir)), "*.go"))
 	require.NoError(t, err)
 	found := map[string]bool{}
 	for _, name := range files {
