@@ -193,22 +193,13 @@ func startControl(_ *testing.T, g *guard.Guard, _ ...guard.Option) error {
 	return err
 }
 
-// lock is gocron.Lock, and newLocker is NewLocker with an error in place of a panic.
+// lock is gocron.Lock.
 type lock interface {
 	Unlock(ctx context.Context) error
 }
 
-func newLocker(g *guard.Guard, opts ...guard.Option) (l *guardgocron.Locker[lock], err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			err = r.(error)
-		}
-	}()
-	return guardgocron.NewLocker[lock](g, opts...), nil
-}
-
 func startLocker(t *testing.T, g *guard.Guard, lease ...guard.Option) error {
-	l, err := newLocker(g, lease...)
+	l, err := guardgocron.NewLocker[lock](g, lease...)
 	if err != nil {
 		return err
 	}

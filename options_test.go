@@ -73,10 +73,9 @@ func TestOptions_nilIsASettingErrorInEveryPackage(t *testing.T) {
 		"scheduler":       func() error { _, err := guardscheduler.New(g, nil, nil, nil); return err },
 		"cron":            func() error { _, err := guardcron.New(g, cron.New(), nil); return err },
 		"gocron, Elector": func() error { _, err := guardgocron.NewElector(g, "leader", nil); return err },
-		"gocron, Locker": func() (err error) {
-			defer func() { err, _ = recover().(error) }()
-			guardgocron.NewLocker[interface{ Unlock(context.Context) error }](g, nil)
-			return nil
+		"gocron, Locker": func() error {
+			_, err := guardgocron.NewLocker[interface{ Unlock(context.Context) error }](g, nil)
+			return err
 		},
 		"inspect, Hold": func() error {
 			_, err := i.Hold(t.Context(), "k", 1, inspect.By{Actor: "alice", Reason: "test"}, nil)

@@ -156,7 +156,8 @@ func meetInControl(t *testing.T, _ *redistest.Server, shop, billing *guard.Guard
 
 func meetInLocker(t *testing.T, _ *redistest.Server, shop, billing *guard.Guard) {
 	for _, g := range []*guard.Guard{shop, billing} {
-		l := guardgocron.NewLocker[lock](g)
+		l, err := guardgocron.NewLocker[lock](g)
+		require.NoError(t, err)
 		held, err := l.Lock(t.Context(), "report")
 		require.NoError(t, err)
 		_, err = l.Lock(t.Context(), "report")

@@ -60,7 +60,8 @@ func gocronLocker(rdb *redis.Client) (fleettest.Acquire, error) {
 		value := valueAt(rdb, "report")
 		return strings.HasPrefix(value, "onerun:H"), value
 	}
-	return gocronMember(guardgocron.NewLocker[gocron.Lock](g, guard.WithWait(time.Second)), held), nil
+	locker, err := guardgocron.NewLocker[gocron.Lock](g, guard.WithWait(time.Second))
+	return gocronMember(locker, held), err
 }
 
 func gocronMember(locker gocron.Locker, held func() (bool, string)) fleettest.Acquire {

@@ -76,8 +76,10 @@ func (s *gocronSite) wait(t *testing.T, n int) []gocronRun {
 // ticks, and longer than a scheduler is late.
 func TestGocronLocker_oneSchedulerRunsATick(t *testing.T) {
 	t.Parallel()
-	site := newGocronSite(t, func(_ *testing.T, g *guard.Guard) gocron.SchedulerOption {
-		return gocron.WithDistributedLocker(guardgocron.NewLocker[gocron.Lock](g, guard.WithMinHold(1200*time.Millisecond)))
+	site := newGocronSite(t, func(t *testing.T, g *guard.Guard) gocron.SchedulerOption {
+		locker, err := guardgocron.NewLocker[gocron.Lock](g, guard.WithMinHold(1200*time.Millisecond))
+		require.NoError(t, err)
+		return gocron.WithDistributedLocker(locker)
 	})
 	runs := site.wait(t, 3)
 	for i := range runs[1:] {
@@ -141,7 +143,9 @@ func TestGocronLocker_jobsThatALoopMakes(t *testing.T) {
 				warned = append(warned, o.Refused)
 			}}))
 			require.NoError(t, err)
-			s, err := gocron.NewScheduler(gocron.WithDistributedLocker(guardgocron.NewLocker[gocron.Lock](g, guard.WithMinHold(500*time.Millisecond))))
+			locker, err := guardgocron.NewLocker[gocron.Lock](g, guard.WithMinHold(500*time.Millisecond))
+			require.NoError(t, err)
+			s, err := gocron.NewScheduler(gocron.WithDistributedLocker(locker))
 			require.NoError(t, err)
 			for _, tenant := range []string{"a", "b", "c"} {
 				_, err = s.NewJob(gocron.CronJob("* * * * * *", true), gocron.NewTask(func() {

@@ -61,7 +61,11 @@ func run(addr, per string) (err error) {
 		once = gocron.WithDistributedElector(elector)
 	case "job":
 		// The hold is longer than clocks differ, and shorter than the time between two ticks.
-		once = gocron.WithDistributedLocker(guardgocron.NewLocker[gocron.Lock](g, guard.WithMinHold(1500*time.Millisecond)))
+		locker, err := guardgocron.NewLocker[gocron.Lock](g, guard.WithMinHold(1500*time.Millisecond))
+		if err != nil {
+			return err
+		}
+		once = gocron.WithDistributedLocker(locker)
 	default:
 		return fmt.Errorf("-per %s: must be scheduler or job", per)
 	}

@@ -1,7 +1,7 @@
 // Package guardgocron has a Locker and an Elector for go-co-op/gocron v2.
 //
 //	g, err := guard.New(single.New(rdb), guard.WithNamespace("billing"))
-//	locker := guardgocron.NewLocker[gocron.Lock](g, guard.WithMinHold(5*time.Second))
+//	locker, err := guardgocron.NewLocker[gocron.Lock](g, guard.WithMinHold(5*time.Second))
 //	scheduler, err := gocron.NewScheduler(gocron.WithDistributedLocker(locker))
 //
 // Warning: gocron does not tell a Locker for which tick a run is. So a Locker keeps runs of a job

@@ -20,7 +20,7 @@ func ExampleNewLocker() {
 	ctx := context.Background()
 	g, _ := guard.New(memory.New(), guard.WithNamespace("shop"))
 	defer g.Close(ctx)
-	locker := guardgocron.NewLocker[Lock](g, guard.WithMinHold(5*time.Second))
+	locker, _ := guardgocron.NewLocker[Lock](g, guard.WithMinHold(5*time.Second))
 	lock, err := locker.Lock(ctx, "nightly-report")
 	fmt.Println(err)
 	_ = lock.Unlock(ctx)

@@ -80,7 +80,7 @@ func TestLocker_isALease(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		g, _ := guards(t, 2)
-		a, b := guardgocron.NewLocker[gocronLock](g[0]), guardgocron.NewLocker[gocronLock](g[1])
+		a, b := newLocker(t, g[0]), newLocker(t, g[1])
 		ctx, cancel := context.WithCancel(context.Background())
 		lock, err := a.Lock(ctx, "report")
 		require.NoError(t, err)
@@ -106,8 +106,8 @@ func TestLocker_optionsOfTheLeases(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		g, _ := guards(t, 2)
-		a := guardgocron.NewLocker[gocronLock](g[0], guard.WithMinHold(5*time.Second))
-		b := guardgocron.NewLocker[gocronLock](g[1], guard.WithMinHold(5*time.Second))
+		a := newLocker(t, g[0], guard.WithMinHold(5*time.Second))
+		b := newLocker(t, g[1], guard.WithMinHold(5*time.Second))
 		lock, err := a.Lock(t.Context(), "report")
 		require.NoError(t, err)
 		require.NoError(t, lock.Unlock(t.Context()))
@@ -121,15 +121,48 @@ func TestLocker_optionsOfTheLeases(t *testing.T) {
 	})
 }
 
-func TestNewLocker_panicsOnWhatCannotWork(t *testing.T) {
+// newLocker returns a Locker of the options.
+func newLocker(t *testing.T, g *guard.Guard, opts ...guard.Option) *guardgocron.Locker[gocronLock] {
+	t.Helper()
+	l, err := guardgocron.NewLocker[gocronLock](g, opts...)
+	require.NoError(t, err)
+	return l
+}
+
+func TestNewLocker_refusesWhatCannotWork(t *testing.T) {
 	t.Parallel()
-	require.PanicsWithValue(t, "guardgocron: NewLocker: the guard must not be nil", func() { guardgocron.NewLocker[gocronLock](nil) })
+	_, err := guardgocron.NewLocker[gocronLock](nil)
+	require.Equal(t, []string{"guard"}, settings(err))
 	g, err := guard.New(memory.New(), guard.WithNamespace("test"))
 	require.NoError(t, err)
 	defer func() { require.NoError(t, g.Close(t.Context())) }()
-	require.Panics(t, func() { guardgocron.NewLocker[interface{ Unlock() error }](g) })
-	require.Panics(t, func() { guardgocron.NewLocker[int](g) })
-	require.Panics(t, func() { guardgocron.NewLocker[gocronLock](g, guard.WithTTL(0)) })
+	_, err = guardgocron.NewLocker[interface{ Unlock() error }](g)
+	require.Equal(t, []string{"L"}, settings(err))
+	require.ErrorContains(t, err, "interface { Unlock() error }")
+	_, err = guardgocron.NewLocker[int](g)
+	require.Equal(t, []string{"L"}, settings(err))
+	_, err = guardgocron.NewLocker[gocronLock](g, guard.WithTTL(0))
+	require.Equal(t, []string{"WithTTL"}, settings(err))
+}
+
+// The end of the context ends a wait without a bound, as that of gocron's Shutdown does. The key is
+// free for others then.
+func TestLocker_theEndOfTheContextEndsTheWait(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		g, _ := guards(t, 2)
+		held, err := newLocker(t, g[0]).Lock(t.Context(), "report")
+		require.NoError(t, err)
+		time.AfterFunc(time.Hour, func() { assert.NoError(t, held.Unlock(t.Context())) })
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		_, err = newLocker(t, g[1], guard.WithWait(guard.Forever)).Lock(ctx, "report")
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		time.Sleep(time.Hour) // virtual time
+		lock, err := newLocker(t, g[0]).Lock(t.Context(), "report")
+		require.NoError(t, err)
+		require.NoError(t, lock.Unlock(t.Context()))
+	})
 }
 
 func TestElector_oneLeader(t *testing.T) {
@@ -268,7 +301,7 @@ func TestLocker_withFairIsServedInOrder(t *testing.T) {
 		var all sync.WaitGroup
 		for i := range 8 {
 			want = append(want, i)
-			l := guardgocron.NewLocker[gocronLock](g[i/2%2], guard.WithFair(), guard.WithWait(time.Minute))
+			l := newLocker(t, g[i/2%2], guard.WithFair(), guard.WithWait(time.Minute))
 			all.Go(func() {
 				lock, err := l.Lock(t.Context(), "report")
 				assert.NoError(t, err)

@@ -15,7 +15,7 @@ import (
 func TestKeys_arePagesKeys(t *testing.T) {
 	t.Parallel()
 	store := pagekeys.NewStore()
-	lock, err := guardgocron.NewLocker[gocronLock](store.NewGuard(t)).Lock(t.Context(), "report")
+	lock, err := newLocker(t, store.NewGuard(t)).Lock(t.Context(), "report")
 	require.NoError(t, err)
 	require.NoError(t, lock.Unlock(t.Context()))
 	store.Check(t, "../../docs/cron.md", "guardgocron", map[string]string{"JOB": "report"})
@@ -46,7 +46,7 @@ func TestPlainKeys_theJobIsTheWholeName(t *testing.T) {
 		}
 		g, err := guard.New(single.New(rdb, single.WithPlainKeys(guardgocron.PlainKeys(c.given))), option)
 		require.NoError(t, err)
-		lock, err := guardgocron.NewLocker[gocronLock](g).Lock(t.Context(), c.job)
+		lock, err := newLocker(t, g).Lock(t.Context(), c.job)
 		if c.refused {
 			var bad *guard.KeyError
 			require.ErrorAs(t, err, &bad, c)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -13,7 +14,7 @@ import (
 
 // A Locker is a gocron.Locker, with L for gocron.Lock: this module does not import gocron.
 //
-//	locker := guardgocron.NewLocker[gocron.Lock](g, guard.WithMinHold(5*time.Second))
+//	locker, err := guardgocron.NewLocker[gocron.Lock](g, guard.WithMinHold(5*time.Second))
 //	scheduler, err := gocron.NewScheduler(gocron.WithDistributedLocker(locker))
 //
 // gocron asks for a lock by the name of the job, and skips the run on an error. Name each job with
@@ -31,22 +32,25 @@ type Locker[L any] struct {
 
 // NewLocker returns a Locker whose locks are leases of the Guard, which are renewed until they are
 // released. The options are those of the leases; a lock does not wait unless guard.WithWait says
-// so. L must be an interface with the method Unlock(context.Context) error, as gocron.Lock is;
-// NewLocker panics if it is not. It also panics, with an error that wraps a *guard.SettingError, if
-// the Guard has neither guard.WithNamespace nor guard.WithoutNamespace, for an option that cannot
-// work, and for one that has no effect on a lock: guard.WithOnce, guard.WithMargin and
-// guard.WithOwner.
-func NewLocker[L any](g *guard.Guard, opts ...guard.Option) *Locker[L] {
+// so. L must be an interface with the method Unlock(context.Context) error, as gocron.Lock is.
+//
+// What cannot work is a *guard.SettingError: another L, a Guard that has neither
+// guard.WithNamespace nor guard.WithoutNamespace, an option that cannot work, and one that has no
+// effect on a lock: guard.WithOnce, guard.WithMargin and guard.WithOwner.
+func NewLocker[L any](g *guard.Guard, opts ...guard.Option) (*Locker[L], error) {
 	if g == nil {
-		panic("guardgocron: NewLocker: the guard must not be nil")
+		return nil, &guard.SettingError{Setting: "guard", Reason: "must not be nil"}
 	}
+	err := errors.Join(g.Adapter().Check(unusedInLocks, opts...), g.Check("gocron", opts...))
 	if _, ok := any(&lock{}).(L); !ok {
-		panic(fmt.Sprintf("guardgocron: NewLocker: %T is no interface whose one method is Unlock(context.Context) error", *new(L)))
+		err = errors.Join(err, &guard.SettingError{
+			Setting: "L", Value: reflect.TypeFor[L]().String(), Reason: "must be an interface whose one method is Unlock(context.Context) error",
+		})
 	}
-	if err := errors.Join(g.Adapter().Check(unusedInLocks, opts...), g.Check("gocron", opts...)); err != nil {
-		panic(fmt.Errorf("guardgocron: NewLocker: %w", err))
+	if err != nil {
+		return nil, fmt.Errorf("guardgocron: locker: %w", err)
 	}
-	return &Locker[L]{guard: g, opts: opts}
+	return &Locker[L]{guard: g, opts: append(named(g, "gocron", opts), g.Adapter().Detached())}, nil
 }
 
 // unusedInLocks are the options that a Locker cannot honor, and why.
@@ -86,16 +90,16 @@ func PlainKeys(namespace string) func(key string) string {
 }
 
 // Lock acquires a lease on "gocron:" and the key. It returns guard.ErrBusy if another process
-// holds it. gocron releases it by Unlock; the end of ctx does not.
+// holds it. The end of ctx ends the wait of guard.WithWait. It does not end the lease, which gocron
+// releases by Unlock.
 func (l *Locker[L]) Lock(ctx context.Context, key string) (L, error) {
-	opts := named(l.guard, "gocron", l.opts)
 	shared, first := l.names.note(ctx, key)
 	if first {
 		l.guard.Adapter().Report(ctx, guard.Outcome{
 			Adapter: "gocron", Result: "misconfigured", Refused: fmt.Errorf("guardgocron: job %q: %w", key, errSharedName),
-		}, opts...)
+		}, l.opts...)
 	}
-	lease, err := l.guard.Acquire(context.WithoutCancel(ctx), keyPrefix+key, opts...)
+	lease, err := l.guard.Acquire(ctx, keyPrefix+key, l.opts...)
 	if err != nil && shared {
 		err = fmt.Errorf("%w: %w", errSharedName, err)
 	}
@@ -109,7 +113,7 @@ func (l *Locker[L]) Lock(ctx context.Context, key string) (L, error) {
 // named returns the options, with a name if neither they nor the Guard have one.
 func named(g *guard.Guard, name string, opts []guard.Option) []guard.Option {
 	if g.Adapter().Name(opts...) != "" {
-		return opts
+		return slices.Clip(opts)
 	}
 	return append(slices.Clip(opts), guard.WithName(name))
 }

@@ -8,7 +8,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-1795987d/onerun/guard"
-	guardgocron "github.com/seed-1795987d/onerun/middleware/gocron"
 )
 
 // Jobs that a loop makes without names have one name, and share a lock without a word. gocron asks
@@ -38,7 +37,7 @@ func TestLocker_warnsOfJobsThatShareAName(t *testing.T) {
 					warned = append(warned, o.Refused.Error())
 				}}
 				g, _ := guards(t, 1, guard.WithHook(hook))
-				locker := guardgocron.NewLocker[gocronLock](g[0])
+				locker := newLocker(t, g[0])
 				jobs := map[string]context.Context{}
 				cancels := map[string]context.CancelFunc{}
 				for _, a := range c.asks {
@@ -68,7 +67,7 @@ func TestLocker_theErrorOfASharedNameSaysWhy(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		g, _ := guards(t, 1)
-		locker := guardgocron.NewLocker[gocronLock](g[0])
+		locker := newLocker(t, g[0])
 		first, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		second, cancel := context.WithCancel(t.Context())
