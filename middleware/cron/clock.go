@@ -113,8 +113,7 @@ func (b *job) startAfter(from time.Time) time.Time {
 	return time.Time{}
 }
 
-// rouse has the Cron run a tick that is overdue, if it is not stopped. In a Wrapper, that is for
-// the entry, whose chain is not known: the Cron only works out anew for how long to sleep.
+// rouse has the Cron run a tick that is overdue, if it is not stopped.
 func (b *job) rouse() {
 	j := b.jobs
 	starts := j.starts.Load()
@@ -133,17 +132,13 @@ func (b *job) rouse() {
 		b.rousing = false
 		b.mu.Unlock()
 	}
-	run := b.Run
-	if b.wrapped {
-		run = func() {}
-	}
 	begins := j.inBackground(func() {
 		defer over()
 		if known, err := j.find(b.name); err != nil || known != b { // it was removed from the Cron
 			return
 		}
 		now := b.now()
-		if !b.throughCron(run) {
+		if !b.throughCron(b.Run) {
 			j.stopped.Store(starts)
 			return
 		}

@@ -138,13 +138,10 @@ func TestLong_clocksOfProcessesAreSet(t *testing.T) {
 	for title, test := range map[string]struct {
 		first, step time.Duration // by how much the clock is off at the start, and then moves
 		into        time.Duration // until the tick, by the clock after that
-		wrapped     bool
 	}{
-		"ahead, before the tick":    {0, 2 * time.Minute, 20 * time.Second, false},
-		"ahead, past the tick":      {0, 2 * time.Minute, -30 * time.Second, false},
-		"back, from past the tick":  {10 * time.Minute, -10 * time.Minute, 20 * time.Second, false},
-		"ahead, and in a Wrapper":   {0, 2 * time.Minute, 20 * time.Second, true},
-		"ahead, past the Wrapper's": {0, 2 * time.Minute, -30 * time.Second, true},
+		"ahead, before the tick":   {0, 2 * time.Minute, 20 * time.Second},
+		"ahead, past the tick":     {0, 2 * time.Minute, -30 * time.Second},
+		"back, from past the tick": {10 * time.Minute, -10 * time.Minute, 20 * time.Second},
 	} {
 		t.Run(title, func(t *testing.T) {
 			t.Parallel()
@@ -152,12 +149,12 @@ func TestLong_clocksOfProcessesAreSet(t *testing.T) {
 			clock.Jump(test.first)
 			tick := time.Now().Add(test.first + test.step + test.into).Truncate(time.Second).UTC()
 			order, log := procPlace(t, 1, 5*time.Second, procJob{
-				Name: "job", Spec: fmt.Sprintf("CRON_TZ=UTC %d %d %d * * *", tick.Second(), tick.Minute(), tick.Hour()), Deadline: 5 * time.Minute, Wrapped: test.wrapped,
+				Name: "job", Spec: fmt.Sprintf("CRON_TZ=UTC %d %d %d * * *", tick.Second(), tick.Minute(), tick.Hour()), Deadline: 5 * time.Minute,
 			})
 			child := startProgram(t, program, order.as("alone", 0), clock.Env()...)
 			clock.Jump(test.step)
 			begun := log.await(t, "the tick", func(e procEvent) bool { return e.Kind == "end" })
-			require.True(t, test.wrapped || begun.Tick == tick.UnixMilli(), begun)
+			require.Equal(t, tick.UnixMilli(), begun.Tick, begun)
 			child.stop(t)
 		})
 	}

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/robfig/cron/v3"
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-1795987d/onerun/guard"
@@ -191,4 +192,12 @@ func requireOrders(t *testing.T, every int) {
 			}
 		}
 	}
+}
+
+// parsed returns the schedule of a spec, which may have a field for seconds.
+func parsed(t *testing.T, spec string) cron.Schedule {
+	t.Helper()
+	schedule, err := cron.NewParser(cron.SecondOptional | cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.Descriptor).Parse(spec)
+	require.NoError(t, err)
+	return schedule
 }

@@ -15,7 +15,7 @@ import (
 // A JobInfo is what processes have announced of a job.
 type JobInfo struct {
 	Name string `json:"name"`
-	Spec string `json:"spec,omitempty"` // "" if it was added by Schedule or Wrapper
+	Spec string `json:"spec,omitempty"` // "" if it was added by Schedule
 	// Zone is the time zone of the job's ticks, such as "Europe/Berlin", in the process that was
 	// seen last. It is "" for intervals and for schedules of your own. Zones is empty unless
 	// processes have announced the job with other ticks in other zones: it then has all of these

@@ -215,32 +215,6 @@ func ExampleJobs_Records() {
 	// Output: nightly-report failed: the printer is on fire
 }
 
-// An entry of an existing chain runs once for each tick of its schedule.
-func ExampleJobs_Wrapper() {
-	ctx := context.Background()
-	store := memory.New()
-	ran := make(chan string, 10)
-	schedule, _ := cron.NewParser(cron.Second | cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow).Parse("* * * * * *")
-	for range 2 {
-		g, _ := guard.New(store, guard.WithNamespace("shop"))
-		defer g.Close(ctx)
-		c := cron.New()
-		jobs, _ := guardcron.New(g, c)
-		defer jobs.Close(ctx)
-		once, err := jobs.Wrapper("nightly-report", schedule)
-		if err != nil {
-			fmt.Println(err)
-			return
-		}
-		chain := cron.NewChain(cron.Recover(cron.DefaultLogger), once)
-		c.Schedule(schedule, chain.Then(cron.FuncJob(func() { ran <- "the report" })))
-		c.Start()
-		defer c.Stop()
-	}
-	fmt.Println(<-ran)
-	// Output: the report
-}
-
 // A dead man's switch: a monitor outside expects a ping after each success, and raises the alarm if
 // none comes in time. Services such as healthchecks.io or a Prometheus Pushgateway do so.
 //

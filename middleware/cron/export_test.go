@@ -1,9 +1,6 @@
 package guardcron
 
-import (
-	"context"
-	"time"
-)
+import "time"
 
 // SetClock has the clock of the Jobs be ahead of the real one, or behind.
 func SetClock(j *Jobs, ahead time.Duration) { j.ahead.Store(int64(ahead)) }
@@ -13,13 +10,3 @@ func Clock(j *Jobs) time.Duration { return time.Duration(j.ahead.Load()) }
 
 // SetProcess names the process of the Jobs.
 func SetProcess(j *Jobs, who string) { j.who = who }
-
-// SetFunc replaces what a job does, before its first run.
-func SetFunc(j *Jobs, name string, f func(ctx context.Context) error) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	b := j.jobs[name]
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.f = f
-}

@@ -48,11 +48,13 @@ type plantRun struct {
 	died       bool // with its process
 }
 
+// skews are clocks that a process may have.
+var skews = []time.Duration{-900 * time.Millisecond, 0, 900 * time.Millisecond}
+
 // A feature is an option, or another way to use the package.
 type feature struct {
 	spec    string // "" is each twenty seconds
 	opts    []guardcron.Option
-	wrapped bool
 	overlap bool                                // runs may overlap
 	fails   bool                                // the first run of each third tick fails
 	during  func(t *testing.T, p *plant) func() // called during the fault, its result after it
@@ -71,8 +73,7 @@ var plantFeatures = map[string]feature{
 	"LocalTicks":    {opts: []guardcron.Option{guardcron.WithLocalTicks()}},
 	"History(5)":    {opts: []guardcron.Option{guardcron.WithHistory(5)}},
 	"TickMemory":    {opts: []guardcron.Option{guardcron.WithTickMemory(time.Minute)}},
-	"Wrapper":       {wrapped: true},
-	"Wrapper with options": {wrapped: true, spec: "7-59/20 * * * * *", opts: []guardcron.Option{
+	"several options": {spec: "7-59/20 * * * * *", opts: []guardcron.Option{
 		guardcron.WithBusy(guardcron.Wait), guardcron.WithRerun(), guardcron.WithLocalTicks(), guardcron.WithMaxHold(15 * time.Second)}},
 	"Pause": {during: func(t *testing.T, p *plant) func() {
 		t.Helper()
@@ -205,17 +206,8 @@ func (p *plant) start(who string, skew time.Duration) *process {
 }
 
 func (p *plant) addTo(n *process) {
-	if !p.feature.wrapped {
-		_, err := n.AddFunc("job", p.spec, func(ctx context.Context) error { return p.run(ctx, n.who) })
-		require.NoError(p.t, err)
-		return
-	}
-	schedule := parsed(p.t, p.spec)
-	wrapper, err := n.Wrapper("job", schedule)
+	_, err := n.AddFunc("job", p.spec, func(ctx context.Context) error { return p.run(ctx, n.who) })
 	require.NoError(p.t, err)
-	// A wrapped job has no context. The newest tick is the one of its run.
-	n.cron.Schedule(ahead{schedule, guardcron.Clock(n.Jobs)}, cron.NewChain(wrapper).Then(cron.FuncJob(func() {})))
-	guardcron.SetFunc(n.Jobs, "job", func(ctx context.Context) error { return p.run(ctx, n.who) })
 }
 
 func (p *plant) cut(d time.Duration) {
@@ -297,7 +289,7 @@ func (p *plant) check() {
 	ticks := 0
 	from := p.up[0].from
 	for n, up := range p.up {
-		if n > 0 && (p.feature.wrapped || up.spec != p.up[n-1].spec) {
+		if n > 0 && up.spec != p.up[n-1].spec {
 			from = up.from // ticks for which no process was up do not count
 		}
 		schedule := parsed(p.t, up.spec)

@@ -36,13 +36,12 @@ type job struct {
 	longestGap  time.Duration  // between two ticks, at least half of it
 	f           func(ctx context.Context) error
 	ledger      driver.Ledger // its calls end within the TTL of the leases
-	wrapped     bool          // by Wrapper
-	entry       cron.EntryID  // guarded by jobs.mu; 0 if it is wrapped, or not in the Cron yet
+	entry       cron.EntryID  // guarded by jobs.mu; 0 if it is not in the Cron yet
 
 	leaving context.Context // ends when the job is removed or Jobs are closed; waits end then
 	leave   context.CancelFunc
 
-	mu        sync.Mutex     // guards f and what follows
+	mu        sync.Mutex     // guards what follows
 	born      time.Time      // when the Cron first asked for a tick
 	seen      time.Time      // the instants up to here have been handled or are owed
 	arriving  []time.Time    // ticks that have come, and that the goroutine of Run handles next
@@ -64,7 +63,7 @@ type job struct {
 	next      time.Time      // when the first tick after nextAfter starts
 	nextAfter time.Time
 	rousing   bool          // a goroutine has the Cron run what is overdue
-	roused    time.Time     // when the Cron was last asked to, in a Wrapper
+	roused    time.Time     // when the Cron was last asked to
 	triggered bool          // while the Cron was stopped
 	due       int           // ticks that are due now, and neither run to their end nor left out
 	quiet     chan struct{} // closed when due is 0; nil if no goroutine waits for that

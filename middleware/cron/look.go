@@ -84,7 +84,7 @@ func (b *job) lookAround() {
 		}
 		timer = nil
 		switch next, err := b.lookOnce(); {
-		case errors.Is(err, errStopped) && !b.wrapped: // Next asks to look again
+		case errors.Is(err, errStopped): // Next asks to look again
 		case err != nil:
 			timer = time.After(delay)
 			delay = min(2*delay, lookLast)
@@ -113,7 +113,7 @@ var errStopped = errors.New("the Cron was stopped")
 // lookOnce handles the ticks that are owed, while no other process does so. Otherwise they would
 // not run in order. It returns when to look again, or zero.
 func (b *job) lookOnce() (next time.Time, err error) {
-	if !b.begun && !b.wrapped {
+	if !b.begun {
 		if err := b.beginSpec(b.bornAt()); err != nil {
 			return time.Time{}, err
 		}

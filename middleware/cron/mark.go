@@ -33,9 +33,6 @@ func (b *job) finish(ticks ...time.Time) {
 	for _, tick := range ticks {
 		b.settle(tick)
 	}
-	if b.wrapped { // its ticks count only while a process is up
-		return
-	}
 	b.mu.Lock()
 	b.ended = append(b.ended, ticks...)
 	b.mu.Unlock()

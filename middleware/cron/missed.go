@@ -11,16 +11,13 @@ import (
 	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
-// findMissed owes the ticks from before this process was up that have no outcome. Those of a
-// wrapped job count only if a process has begun them.
+// findMissed owes the ticks from before this process was up that have no outcome.
 func (b *job) findMissed(v view) error {
 	var missed []gap
 	born := b.bornAt()
-	switch {
-	case b.wrapped:
-	case b.isNew: // a process whose clock is behind may take these, and die in them
+	if b.isNew { // a process whose clock is behind may take these, and die in them
 		missed = []gap{b.come(born.Add(-mostSkew), born)}
-	default:
+	} else {
 		var err error
 		if missed, err = b.unsettled(born); err != nil {
 			return err

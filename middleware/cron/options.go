@@ -138,8 +138,7 @@ func WithObserver(f func(Record)) Option {
 // WithJitter starts each tick up to d later than the schedule says. The delay differs from tick to
 // tick and from job to job, and is the same in all processes. So jobs with one spec do not all
 // start at one instant. Tick returns the tick of the schedule. The start deadline counts from the
-// delayed instant. It is shorter than the time between two ticks. A Wrapper accepts only 0.
-// Defaults to 0, no delay.
+// delayed instant. It is shorter than the time between two ticks. Defaults to 0, no delay.
 func WithJitter(d time.Duration) Option {
 	return func(s *settings) { s.NotNegative(&s.jitter, "WithJitter", d) }
 }

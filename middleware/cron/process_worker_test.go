@@ -41,7 +41,6 @@ type procOrder struct {
 type procJob struct {
 	Name     string
 	Spec     string // "" is each second
-	Wrapped  bool   // by Wrapper; it only logs its end
 	Takes    time.Duration
 	FailEach int64
 	Overlap  guardcron.Busy
@@ -106,32 +105,11 @@ func newProcWorker(order procOrder) (*procWorker, error) {
 		if j.Deadline > 0 {
 			opts = append(opts, guardcron.WithStartDeadline(j.Deadline))
 		}
-		if j.Wrapped {
-			if err := w.wrap(j, opts); err != nil {
-				return nil, err
-			}
-			continue
-		}
 		if _, err := w.jobs.AddFunc(j.Name, cmp.Or(j.Spec, "* * * * * *"), func(ctx context.Context) error { return w.run(ctx, j) }, opts...); err != nil {
 			return nil, err
 		}
 	}
 	return w, nil
-}
-
-func (w *procWorker) wrap(j procJob, opts []guardcron.Option) error {
-	schedule, err := cron.NewParser(cron.Second | cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow).Parse(j.Spec)
-	if err != nil {
-		return err
-	}
-	wrapper, err := w.jobs.Wrapper(j.Name, schedule, opts...)
-	if err != nil {
-		return err
-	}
-	w.cron.Schedule(schedule, cron.NewChain(wrapper).Then(cron.FuncJob(func() {
-		_ = w.log.write(procEvent{Kind: "end", Job: j.Name, Who: w.order.Who})
-	})))
-	return nil
 }
 
 // run is what each job does: it writes its beginning to the resource, takes its time, and writes

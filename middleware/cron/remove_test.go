@@ -45,14 +45,16 @@ func TestRemove(t *testing.T) {
 	}
 }
 
-func TestRemove_ofAWrappedJobAndWhileItWaits(t *testing.T) {
+func TestRemove_whileItWaits(t *testing.T) {
 	t.Parallel()
 	onSite(t, noon, func(s *site) {
 		other := s.process("other", setup{})
 		other.add("job", "* * * * *", hanging(10*time.Minute))
 		other.cron.Start()
 		s.until("2026-06-15T12:01:01Z")
-		p := s.wrapped("* * * * *", nil, guardcron.WithBusy(guardcron.Wait), guardcron.WithStartDeadline(time.Hour))
+		p := s.process("p", setup{skew: 900 * time.Millisecond})
+		p.add("job", "* * * * *", nil, guardcron.WithBusy(guardcron.Wait), guardcron.WithStartDeadline(time.Hour))
+		p.cron.Start()
 		s.until("2026-06-15T12:02:10Z")
 		require.NoError(s.t, p.Remove("job"))
 		begun := time.Now()
@@ -103,7 +105,6 @@ func TestRemove_whileTheJobIsAdded(t *testing.T) {
 	}
 }
 
-// A job can be run by hand while its entry is wrapped.
 func TestJobs_areSafeForConcurrentUse(t *testing.T) {
 	t.Parallel()
 	g, err := guard.New(memory.New(), inNamespace...)
@@ -112,15 +113,10 @@ func TestJobs_areSafeForConcurrentUse(t *testing.T) {
 	jobs, err := guardcron.New(g, c)
 	require.NoError(t, err)
 	guardcron.SetClock(jobs, time.Hour) // it is right soon
-	every := parsed(t, "* * * * * *")
-	wrapper, err := jobs.Wrapper("wrapped", every)
-	require.NoError(t, err)
 	_, err = jobs.AddFunc("job", "* * * * * *", none, guardcron.WithCatchUp(guardcron.UpTo(10)))
 	require.NoError(t, err)
 	ctx := t.Context()
 	var all sync.WaitGroup
-	all.Go(func() { c.Schedule(every, cron.NewChain(wrapper).Then(cron.FuncJob(func() {}))) })
-	all.Go(func() { _ = jobs.RunNow(ctx, "wrapped") })
 	all.Go(c.Start)
 	all.Go(func() {
 		_ = jobs.RunNow(ctx, "job")

@@ -21,9 +21,6 @@ func (b *job) throughCron(f func()) (runs bool) {
 		}
 		close(begun)
 		defer close(ended)
-		if b.wrapped { // its chain, which might recover, is not known
-			defer func() { _ = recover() }()
-		}
 		f()
 	}))
 	c.Entry(id) // if the Cron runs, it answers when it has asked for the next tick of the entry

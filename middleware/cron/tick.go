@@ -315,12 +315,9 @@ func (b *job) call(ctx context.Context, own *guard.Lease, r Record, ended func(c
 		}
 		b.record(r, "")
 	}()
-	b.mu.Lock()
-	work := b.f
-	b.mu.Unlock()
 	f := func(ctx context.Context) error {
 		run = ctx
-		err = work(ctx)
+		err = b.f(ctx)
 		return err
 	}
 	switch {
