@@ -13,92 +13,69 @@ const (
 	leastStep = time.Second
 )
 
-// watchClock has the Cron run what has come without it, until Jobs are closed. The Cron sleeps on
-// the monotonic clock. If the wall clock is set, or the host sleeps, the Cron's timer is wrong
+// restart is the least delay of a tick for which the Cron has not fired.
+const restart = 2 * time.Second
+
+// watchClock starts the ticks that have come without the Cron, until Jobs are closed. The Cron
+// sleeps on the monotonic clock. If the wall clock is set, or the host sleeps, its timer is wrong
 // until it fires.
 func (j *Jobs) watchClock() {
-	timer := time.NewTimer(longestSleep)
-	defer timer.Stop()
-	var next time.Time // nothing can be overdue before
-	var starts int64   // j.starts when next was worked out
+	ticker := time.NewTicker(longestSleep)
+	defer ticker.Stop()
 	slept, wall := time.Now(), j.now()
 	for {
 		select {
-		case <-timer.C:
+		case <-ticker.C:
 		case <-j.closing:
 			return
 		}
 		now := j.now()
 		step := now.Round(0).Sub(wall.Round(0)) - time.Since(slept)
 		slept, wall = time.Now(), now
-		if isSet := step.Abs() > leastStep; isSet || !now.Before(next) || j.starts.Load() != starts {
-			starts = j.starts.Load()
-			next = now.Add(j.rouseOverdue(isSet)).Round(0)
+		j.mu.Lock()
+		all := slices.Collect(maps.Values(j.jobs))
+		j.mu.Unlock()
+		for _, b := range all {
+			if step.Abs() > leastStep {
+				b.lookAtOwed()
+			}
+			if b.isOverdue() {
+				j.inBackground(b.serveIfStarted)
+			}
 		}
-		timer.Reset(min(longestSleep, max(next.Sub(now.Round(0)), 0)))
 	}
 }
 
-// rouseOverdue has the Cron run what is overdue, and returns in which time nothing else can be.
-func (j *Jobs) rouseOverdue(clockIsSet bool) time.Duration {
-	j.mu.Lock()
-	all := slices.Collect(maps.Values(j.jobs))
-	j.mu.Unlock()
-	next := 24 * time.Hour
-	for _, b := range all {
-		if clockIsSet {
-			b.lookAtOwed()
-		}
-		left, ok := b.untilOverdue()
-		switch {
-		case !ok:
-		case left > 0:
-			next = min(next, left)
-		default:
-			b.rouse()
-			next = min(next, longestSleep)
-		}
-	}
-	return next
-}
-
-// lookAtOwed looks again at the ticks that are owed, because the clock was set.
+// lookAtOwed looks again at the pending ticks that no goroutine handles.
 func (b *job) lookAtOwed() {
 	b.mu.Lock()
-	owes := len(b.owed) > 0
+	owes := !b.looking && b.owes()
 	b.mu.Unlock()
 	if owes {
 		b.lookAgain()
 	}
 }
 
-// untilOverdue returns for how long the Cron may take to run the next tick. It is false if the Cron
-// has not begun with the job, or there is no next tick.
-func (b *job) untilOverdue() (left time.Duration, ok bool) {
+// isOverdue reports whether a tick has come a while ago, and the Cron has not fired for it.
+func (b *job) isOverdue() bool {
 	now := b.now()
-	seen := b.seenAt(now)
 	b.mu.Lock()
-	if b.roused.After(now) {
-		b.roused = time.Time{} // by a clock that was wrong
+	defer b.mu.Unlock()
+	if b.born.IsZero() {
+		return false
 	}
-	begun, next := !b.born.IsZero(), b.next
-	seen = later(seen, b.roused)
-	if !b.nextAfter.Equal(seen) {
-		next = time.Time{}
+	b.checkClock(now)
+	if !b.nextAfter.Equal(b.seen) {
+		b.next, b.nextAfter = b.startAfter(b.seen), b.seen
 	}
-	b.mu.Unlock()
-	if !begun {
-		return 0, false
+	return !b.next.IsZero() && now.Sub(b.next) >= min(restart, b.deadline/2)
+}
+
+// serveIfStarted is serve, unless the Cron is stopped, or the job was removed from it.
+func (b *job) serveIfStarted() {
+	if known, err := b.jobs.find(b.name); err == nil && known == b && b.cronRuns() {
+		b.serve()
 	}
-	if next.IsZero() {
-		if next = b.startAfter(seen); next.IsZero() {
-			return 0, false
-		}
-		b.mu.Lock()
-		b.next, b.nextAfter = next, seen
-		b.mu.Unlock()
-	}
-	return next.Add(min(restart, b.deadline/2)).Sub(now), true
 }
 
 // startAfter returns when the first tick starts that starts after an instant, or zero if there is
@@ -111,42 +88,4 @@ func (b *job) startAfter(from time.Time) time.Time {
 		}
 	}
 	return time.Time{}
-}
-
-// rouse has the Cron run a tick that is overdue, if it is not stopped.
-func (b *job) rouse() {
-	j := b.jobs
-	starts := j.starts.Load()
-	if j.stopped.Load() == starts { // nothing has started it since
-		return
-	}
-	b.mu.Lock()
-	busy := b.rousing
-	b.rousing = true
-	b.mu.Unlock()
-	if busy {
-		return
-	}
-	over := func() {
-		b.mu.Lock()
-		b.rousing = false
-		b.mu.Unlock()
-	}
-	begins := j.inBackground(func() {
-		defer over()
-		if known, err := j.find(b.name); err != nil || known != b { // it was removed from the Cron
-			return
-		}
-		now := b.now()
-		if !b.throughCron(b.Run) {
-			j.stopped.Store(starts)
-			return
-		}
-		b.mu.Lock()
-		b.roused = now // once is enough if a chain leaves the job out
-		b.mu.Unlock()
-	})
-	if !begins {
-		over()
-	}
 }

@@ -41,13 +41,11 @@ type job struct {
 	leaving context.Context // ends when the job is removed or Jobs are closed; waits end then
 	leave   context.CancelFunc
 
-	mu        sync.Mutex     // guards what follows
-	born      time.Time      // when the Cron first asked for a tick
-	seen      time.Time      // the instants up to here have been handled or are owed
-	arriving  []time.Time    // ticks that have come, and that the goroutine of Run handles next
-	handled   map[int64]bool // the ticks that a goroutine handles, in milliseconds
-	owed      map[int64]owed // the ticks to look at again
-	more      gap            // ticks before those that are owed
+	mu        sync.Mutex // guards what follows
+	born      time.Time  // when the Cron first asked for a tick
+	seen      time.Time  // ticks up to here are pending, or have an outcome
+	pending   map[int64]*pending
+	more      gap            // ticks before those that are pending
 	settled   time.Time      // the newest tick that has an outcome
 	ended     []time.Time    // ticks that this process has ended, not written down yet (mark)
 	newest    time.Time      // the newest of those that were
@@ -55,15 +53,13 @@ type job struct {
 	afterMark map[int64]bool // later ticks that had an outcome when this process started
 	checked   bool           // the store was asked for ticks that no process has handled
 	first     bool           // no process had run the job when this one started
-	looking   bool           // a goroutine looks at what is owed
+	looking   bool           // a goroutine looks at pending ticks that no other goroutine handles
 	announced bool           // other programs know of the job; only lookOnce uses it
 	begun     bool           // the store knows of the spec; only lookOnce uses it
 	isNew     bool           // no process had the spec before; only lookOnce uses it
 	look      chan struct{}  // asks it to look again
 	next      time.Time      // when the first tick after nextAfter starts
 	nextAfter time.Time
-	rousing   bool          // a goroutine has the Cron run what is overdue
-	roused    time.Time     // when the Cron was last asked to
 	triggered bool          // while the Cron was stopped
 	due       int           // ticks that are due now, and neither run to their end nor left out
 	quiet     chan struct{} // closed when due is 0; nil if no goroutine waits for that
@@ -75,7 +71,7 @@ type job struct {
 func (j *Jobs) newJob(name string, schedule cron.Schedule, f func(ctx context.Context) error, opts []Option) (*job, error) {
 	b := &job{
 		settings: j.set, jobs: j, name: name, schedule: schedule, f: f,
-		handled: map[int64]bool{}, owed: map[int64]owed{}, look: make(chan struct{}, 1), first: true,
+		pending: map[int64]*pending{}, look: make(chan struct{}, 1), first: true,
 	}
 	b.lease, b.observed = slices.Clip(b.lease), slices.Clip(b.observed)
 	refused.Apply(&b.List, &b.settings, opts)
@@ -229,17 +225,14 @@ func (b *job) Next(t time.Time) time.Time {
 	if begins {
 		b.born, b.seen = now, now
 	}
-	owes := len(b.owed) > 0 && !b.looking
 	b.mu.Unlock()
-	seen := b.seenAt(now)
-	// After a firing, Run has taken the tick, or takes it in a moment. Older ticks have come while
-	// the Cron was stopped, or the process was suspended.
-	if !begins && now.Sub(seen) > restart && len(b.come(seen, now.Add(-restart)).ticks) > 0 {
-		owes = true
-		b.oweUpTo(now.Add(-restart))
-	}
-	if begins || owes {
+	switch {
+	case begins:
 		b.lookAgain()
+	case b.isOverdue(): // the Cron was stopped, or the process was suspended
+		b.jobs.inBackground(b.serveIfStarted)
+	default:
+		b.lookAtOwed()
 	}
 	ahead := time.Duration(b.jobs.ahead.Load())
 	if at := b.startAfter(t.Add(ahead)); !at.IsZero() {
@@ -250,100 +243,16 @@ func (b *job) Next(t time.Time) time.Time {
 
 // begins is called when the Cron asks for a tick of the job, or runs it: it is not stopped.
 func (b *job) begins() {
-	b.jobs.started()
+	b.jobs.watch.Do(func() { go b.jobs.watchClock() })
 	b.announceAgain()
 	if b.setTriggered(false) {
 		b.jobs.inBackground(b.runIfTriggered)
 	}
 }
 
-// restart is the least delay of a tick for which the Cron has not fired.
-const restart = 2 * time.Second
-
-// bornAt returns when the Cron first asked for a tick.
-func (b *job) bornAt() time.Time {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.born
-}
-
-// seenAt returns the instant up to which ticks have been handled or are owed. If that is far ahead
-// of now, the clock was wrong: ticks count from now on. The markers of ticks that were handled
-// remain.
-func (b *job) seenAt(now time.Time) time.Time {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.seen.Sub(now) > mostSkew {
-		b.seen = now.Add(-restart) // for a tick that has just come
-		if b.born.After(b.seen) {
-			b.born = b.seen
-		}
-	}
-	return b.seen
-}
-
-// Run implements cron.Job. Only the Cron calls it; use RunNow to run the job at once. Run does
-// nothing before the Cron is started.
-func (b *job) Run() {
-	if !b.jobs.begin() {
-		return
-	}
-	defer b.jobs.end()
-	if b.leaving.Err() != nil {
-		return
-	}
-	come := b.arrived()
-	defer func() {
-		if len(come) == 0 {
-			return
-		}
-		// The job panicked for one of them. The panic propagates to the Cron.
-		b.mu.Lock()
-		b.oweGap(gap{ticks: come}, false)
-		b.mu.Unlock()
-		b.lookAgain()
-	}()
-	for old := false; len(come) > 0; old = true {
-		tick := come[0]
-		come = come[1:]
-		b.fire(tick, old)
-	}
-}
-
-// arrived returns the ticks that have come since the last firing and can be started in time: one,
-// unless this process was late. The newest is the first, and then the others, the oldest first.
-// Those that are too late are owed.
-func (b *job) arrived() []time.Time {
-	now := b.now()
-	seen := b.seenAt(now)
-	if seen.IsZero() { // the Cron was not started, and other code calls
-		return nil
-	}
-	come := b.come(seen, now).ticks
-	if len(come) == 0 { // the clock was set back a little
-		return nil
-	}
-	newest := len(come) - 1
-	first := slices.IndexFunc(come, func(t time.Time) bool { return b.late(t) <= b.deadline })
-	switch {
-	case first < 0:
-		b.oweUpTo(now)
-		b.lookAgain()
-		return nil
-	case first > 0:
-		b.oweUpTo(b.at(come[first]).Add(-time.Nanosecond))
-		b.lookAgain()
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if !b.seen.Before(b.at(come[newest])) { // they have become owed meanwhile
-		return nil
-	}
-	b.seen = b.at(come[newest])
-	come = slices.Concat(come[newest:], come[first:newest])
-	b.arriving = append(b.arriving, come...)
-	return come
-}
+// Run implements cron.Job. A firing of the Cron only says that a tick may be due; use RunNow to run
+// the job at once.
+func (b *job) Run() { b.serve() }
 
 // A gap has the ticks that have come in some time: the newest ones, the oldest first, and how many
 // came before them, from first on.

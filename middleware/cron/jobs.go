@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/robfig/cron/v3"
@@ -28,8 +27,6 @@ type Jobs struct {
 
 	closing chan struct{} // closed when Close begins
 	watch   sync.Once     // starts watchClock
-	starts  atomic.Int64  // how often the Cron has asked for a tick, or run one
-	stopped atomic.Int64  // starts when it was last found to be stopped
 
 	warnOfZones sync.Once // reports that processes are in two time zones
 
@@ -207,12 +204,6 @@ func (j *Jobs) inBackground(f func()) bool {
 		f()
 	}()
 	return true
-}
-
-// started is called when the Cron asks for a tick, or runs one: it is not stopped.
-func (j *Jobs) started() {
-	j.starts.Add(1)
-	j.watch.Do(func() { go j.watchClock() })
 }
 
 // begin counts a run. It is false when Jobs are closed.

@@ -7,15 +7,6 @@ import (
 	"github.com/seed-1795987d/onerun/guard"
 )
 
-// owed is a tick that this process has to look at again.
-type owed struct {
-	tick time.Time
-	// begun means that the tick counts only if a process has begun it, for example because the job
-	// or its schedule is new.
-	begun bool
-	left  bool // it is not one of the newest, which are caught up with
-}
-
 // The pause after an error of the store, at first and at most.
 const (
 	lookFirst = time.Second
@@ -26,34 +17,6 @@ const (
 	// in other processes can start.
 	oldPause = 50 * time.Millisecond
 )
-
-// oweUpTo owes the ticks that have come up to an instant.
-func (b *job) oweUpTo(to time.Time) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if !b.seen.Before(to) {
-		return
-	}
-	b.oweGap(b.come(b.seen, to), false)
-	b.seen = to
-}
-
-// oweGap owes the ticks of a gap. b.mu is held.
-func (b *job) oweGap(g gap, begun bool) {
-	for _, tick := range g.ticks {
-		b.hasArrived(tick)
-		if at := tick.UnixMilli(); !b.handled[at] {
-			b.owed[at] = owed{tick: tick, begun: begun}
-		}
-	}
-	switch {
-	case g.before == 0:
-	case b.more.before > 0: // none of the earlier ones was reported yet
-		b.more.before += g.before
-	default:
-		b.more = gap{first: g.first, before: g.before}
-	}
-}
 
 // lookAgain makes a goroutine look at what is owed. It asks the store until the store answers.
 func (b *job) lookAgain() {

@@ -94,16 +94,10 @@ func (b *job) settledUpTo() time.Time {
 			upTo = tick
 		}
 	}
-	for at := range b.handled {
-		before(time.UnixMilli(at))
-	}
-	for _, o := range b.owed {
-		if !o.begun { // the log has the others
-			before(o.tick)
+	for _, p := range b.pending {
+		if !p.begun { // the log has the others
+			before(p.tick)
 		}
-	}
-	for _, tick := range b.arriving {
-		before(tick)
 	}
 	if b.more.before > 0 {
 		before(b.more.first)

@@ -26,14 +26,10 @@ func (b *job) findMissed(v view) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, g := range missed {
-		b.oweGap(g, b.isNew)
+		b.addPending(g, b.isNew)
 	}
 	for _, r := range v.running(time.Time{}) {
-		if at := r.Tick.UnixMilli(); !b.handled[at] {
-			if _, ok := b.owed[at]; !ok {
-				b.owed[at] = owed{tick: r.Tick, begun: true}
-			}
-		}
+		b.addPending(gap{ticks: []time.Time{r.Tick}}, true)
 	}
 	b.first = b.first && !slices.ContainsFunc(v, func(e entry) bool { return e.Outcome != "" })
 	b.checked = true
@@ -86,21 +82,21 @@ type looking struct {
 
 func (b *job) handleOwed(ctx context.Context, v view) (next time.Time, err error) {
 	b.mu.Lock()
-	var all []owed
-	for at, o := range b.owed {
-		if !b.handled[at] {
-			all = append(all, o)
+	var all []*pending
+	for _, p := range b.pending {
+		if !p.active {
+			all = append(all, p)
 		}
 	}
 	b.mu.Unlock()
 	if len(all) == 0 {
 		return time.Time{}, nil
 	}
-	slices.SortFunc(all, func(a, b owed) int { return a.tick.Compare(b.tick) })
+	slices.SortFunc(all, func(a, b *pending) int { return a.tick.Compare(b.tick) })
 	for i := range all {
 		all[i].left = all[i].left || len(all)-i > int(b.catchUp)
 	}
-	all = slices.DeleteFunc(all, func(o owed) bool {
+	all = slices.DeleteFunc(all, func(o *pending) bool {
 		if !b.isOnRecord(v, o.tick) {
 			return false
 		}
@@ -112,10 +108,15 @@ func (b *job) handleOwed(ctx context.Context, v view) (next time.Time, err error
 		return time.Time{}, err
 	}
 	for _, o := range all {
-		if !b.handle(o.tick) {
+		b.mu.Lock()
+		handles := !o.active && b.pending[o.tick.UnixMilli()] == o
+		o.active = o.active || handles
+		tick := *o
+		b.mu.Unlock()
+		if !handles {
 			continue
 		}
-		if err := l.at(o); err != nil {
+		if err := l.at(tick); err != nil {
 			l.report()
 			return time.Time{}, err
 		}
@@ -148,15 +149,9 @@ func (b *job) has(v view, tick time.Time, outcomes ...Outcome) bool {
 }
 
 // at handles one tick that is owed. An error means that it and those after it are still owed.
-func (l *looking) at(o owed) error {
+func (l *looking) at(o pending) error {
 	b := l.job
 	newest := !o.left
-	owe := func() {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		delete(b.handled, o.tick.UnixMilli())
-		b.owed[o.tick.UnixMilli()] = o
-	}
 	paused := !b.at(o.tick).Before(l.from) && b.at(o.tick).Before(l.to)
 	inTime := func() bool { return b.late(o.tick) <= b.deadline }
 	born := b.bornAt()
@@ -173,14 +168,13 @@ func (l *looking) at(o owed) error {
 		return nil
 	case errors.As(err, &busy): // by a process that runs it, or has died
 		b.isDue(1)
-		if !b.jobs.inBackground(func() { b.watch(o.tick, b.now(), untilOver(busy), true) }) {
-			b.isDue(-1)
-			owe()
-			return errClosed
-		}
+		b.jobs.inBackground(func() {
+			defer b.isDue(-1)
+			b.await(o.tick, untilOver(busy), true)
+		})
 		return nil
 	default:
-		owe()
+		b.putBack(o.tick)
 		return err
 	}
 	runs := l.view.running(o.tick)
@@ -194,7 +188,7 @@ func (l *looking) at(o owed) error {
 			b.settle(o.tick)
 			break
 		}
-		owe()
+		b.putBack(o.tick)
 		l.again(o.tick)
 	case paused:
 		l.leaveOut(h, skippedPaused)
@@ -206,7 +200,7 @@ func (l *looking) at(o owed) error {
 		return l.run(h, start{old: true, wait: b.deadline})
 	case inTime(): // it was due before this process was up: another one may still take it
 		h.release()
-		owe()
+		b.putBack(o.tick)
 		l.again(o.tick)
 	default:
 		l.leaveOut(h, skippedMissed)
@@ -224,9 +218,9 @@ func (l *looking) again(tick time.Time) {
 func (l *looking) run(h *held, s start) error {
 	b := l.job
 	l.report()
-	b.start(h, s, func() {})
+	b.start(h, s)
 	b.mu.Lock()
-	_, stopped := b.owed[h.tick.UnixMilli()]
+	_, stopped := b.pending[h.tick.UnixMilli()]
 	b.mu.Unlock()
 	if stopped {
 		return errStopped

@@ -26,7 +26,7 @@ func TestBorn_isReadUnderItsLock(t *testing.T) {
 		"a tick of before": func(b *job) error {
 			l := &looking{job: b, ctx: t.Context()}
 			defer l.report()
-			return l.at(owed{tick: b.now().Add(-time.Hour), left: true})
+			return l.at(pending{tick: b.now().Add(-time.Hour), left: true})
 		},
 	} {
 		t.Run(title, func(t *testing.T) {
@@ -42,7 +42,11 @@ func TestBorn_isReadUnderItsLock(t *testing.T) {
 			now := b.now()
 			b.born, b.seen = now.Add(time.Hour), now.Add(time.Hour)
 			var both sync.WaitGroup
-			both.Go(func() { b.seenAt(now) })
+			both.Go(func() {
+				b.mu.Lock()
+				defer b.mu.Unlock()
+				b.checkClock(now)
+			})
 			both.Go(func() { require.NoError(t, look(b)) })
 			both.Wait()
 			require.True(t, b.bornAt().Before(now))

@@ -3,7 +3,6 @@ package guardcron
 import (
 	"context"
 	"errors"
-	"slices"
 	"time"
 
 	"github.com/seed-1795987d/onerun/guard"
@@ -61,65 +60,124 @@ func (b *job) acquire(ctx context.Context, key string, wait time.Duration, opts 
 	return lease, func() { cancel(guard.ErrReleased) }, nil
 }
 
-// handle reports whether the caller should handle the tick: no other goroutine of this process
-// does.
-func (b *job) handle(tick time.Time) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	at := tick.UnixMilli()
-	b.hasArrived(tick)
-	if b.handled[at] {
-		return false
-	}
-	b.handled[at] = true
-	return true
+// A pending is a tick that has come and has no outcome yet.
+type pending struct {
+	tick   time.Time
+	active bool // a goroutine handles it
+	// begun means that the tick counts only if a process has begun it, for example because the job
+	// or its schedule is new.
+	begun bool
+	left  bool // it is not one of the newest, which are caught up with
 }
 
-// hasArrived is called when a tick that has come is handled or owed. b.mu is held.
-func (b *job) hasArrived(tick time.Time) {
-	b.arriving = slices.DeleteFunc(b.arriving, tick.Equal)
+// serve makes the ticks pending that have come since it was last called, and starts the newest one
+// if that can be started in time. The others wait for it, see lookOnce.
+func (b *job) serve() {
+	if b.leaving.Err() != nil {
+		return
+	}
+	now := b.now()
+	b.mu.Lock()
+	if b.born.IsZero() { // the Cron was not started, and other code calls
+		b.mu.Unlock()
+		return
+	}
+	b.checkClock(now)
+	come := b.come(b.seen, now)
+	b.seen = later(b.seen, now)
+	b.addPending(come, false)
+	var newest *pending
+	if n := len(come.ticks); n > 0 {
+		newest = b.pending[come.ticks[n-1].UnixMilli()]
+	}
+	starts := newest != nil && !newest.active && now.Sub(b.at(newest.tick)) <= b.deadline
+	others := len(come.ticks)
+	if starts {
+		newest.active = true
+		b.due++
+		others--
+	}
+	owes := others > 0 || !b.looking && b.owes()
+	b.mu.Unlock()
+	if starts {
+		b.jobs.inBackground(func() {
+			defer b.isDue(-1)
+			b.await(newest.tick, b.deadline-b.late(newest.tick), false)
+		})
+	}
+	if owes {
+		b.lookAgain()
+	}
+}
+
+// checkClock has the ticks count from now on if the clock was wrong, far ahead of now. The markers
+// of ticks that were handled remain. b.mu is held.
+func (b *job) checkClock(now time.Time) {
+	if b.seen.Sub(now) > mostSkew {
+		b.seen = now.Add(-restart) // for a tick that has just come
+		if b.born.After(b.seen) {
+			b.born = b.seen
+		}
+	}
+}
+
+// bornAt returns when the Cron first asked for a tick.
+func (b *job) bornAt() time.Time {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.born
+}
+
+// addPending adds the ticks of a gap. b.mu is held.
+func (b *job) addPending(g gap, begun bool) {
+	for _, tick := range g.ticks {
+		p := b.pending[tick.UnixMilli()]
+		if p == nil {
+			p = &pending{tick: tick, begun: begun}
+			b.pending[tick.UnixMilli()] = p
+		}
+		p.begun = p.begun && begun
+	}
+	switch {
+	case g.before == 0:
+	case b.more.before > 0: // none of the earlier ones was reported yet
+		b.more.before += g.before
+	default:
+		b.more = gap{first: g.first, before: g.before}
+	}
+}
+
+// owes reports whether there are pending ticks that no goroutine handles. b.mu is held.
+func (b *job) owes() bool {
+	for _, p := range b.pending {
+		if !p.active {
+			return true
+		}
+	}
+	return false
 }
 
 // settle is called by the goroutine that handles a tick when its outcome is known.
 func (b *job) settle(tick time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	delete(b.handled, tick.UnixMilli())
-	delete(b.owed, tick.UnixMilli())
+	delete(b.pending, tick.UnixMilli())
 	b.settled = later(b.settled, tick)
 }
 
-// owe is called by the goroutine that handles a tick when it has to be looked at again.
-func (b *job) owe(tick time.Time) {
+// putBack is called by the goroutine that handles a tick if the tick has to be looked at again.
+func (b *job) putBack(tick time.Time) {
 	b.mu.Lock()
-	delete(b.handled, tick.UnixMilli())
-	b.owed[tick.UnixMilli()] = owed{tick: tick}
-	b.mu.Unlock()
-	b.lookAgain()
+	defer b.mu.Unlock()
+	if p := b.pending[tick.UnixMilli()]; p != nil {
+		p.active = false
+	}
 }
 
-// fire handles a tick that is due, or an old one that can still be started. It runs it here and now
-// if it can. If it has to wait, for the tick, the job or the store, it does that in the background:
-// cron.Stop waits for this call.
-func (b *job) fire(tick time.Time, old bool) {
-	if !b.handle(tick) {
-		return
-	}
-	b.isDue(1)
-	begin := b.now()
-	h, err := b.take(tick, 0)
-	if err == nil {
-		b.decide(h, true, old)
-		return
-	}
-	if b.isDone(tick, begin, err) {
-		b.isDue(-1)
-		return
-	}
-	again := errors.Is(err, guard.ErrBusy)
-	if !b.jobs.inBackground(func() { b.watch(tick, begin, b.deadline-b.late(tick), again) }) {
-		b.isDue(-1)
-	}
+// owe is putBack, and has a goroutine look at the tick.
+func (b *job) owe(tick time.Time) {
+	b.putBack(tick)
+	b.lookAgain()
 }
 
 // isDue counts ticks that are due. Old ones go after them.
@@ -144,28 +202,28 @@ func (b *job) isDone(tick, begin time.Time, err error) bool {
 	return true
 }
 
-// watch waits until it has the lease of a tick, or knows that the tick was ended. It waits even if
-// it is too late to run the tick: if the process that has it dies, another one must report that.
-func (b *job) watch(tick, begin time.Time, wait time.Duration, again bool) {
+// await waits until it has the lease of a tick, and runs the tick then, or knows that the tick was
+// ended. It waits even if it is too late to run the tick: if the process that has it dies, another
+// one must report that. again says that another process had the tick a moment ago.
+func (b *job) await(tick time.Time, wait time.Duration, again bool) {
+	begin := b.now()
 	for {
 		h, err := b.take(tick, wait)
 		var busy *guard.BusyError
 		switch {
 		case err == nil:
 			h.again = h.again || again
-			b.decide(h, false, false)
+			b.decide(h)
+			return
+		case b.isDone(tick, begin, err), b.leaving.Err() != nil:
 			return
 		case errors.As(err, &busy):
 			wait, again = untilOver(busy), true
-			continue
-		case b.isDone(tick, begin, err):
-		case b.leaving.Err() != nil:
 		default:
 			b.cannot(tick, err)
 			b.owe(tick)
+			return
 		}
-		b.isDue(-1)
-		return
 	}
 }
 

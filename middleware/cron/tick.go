@@ -12,7 +12,6 @@ import (
 
 // A start says how to start a tick.
 type start struct {
-	here bool          // in this goroutine, without any wait
 	old  bool          // it is caught up with: those that are due go before it
 	held bool          // it has waited for an old one: those after it wait as long as it did
 	wait time.Duration // for the job, if another tick runs
@@ -50,63 +49,50 @@ func (b *job) isLabel(err error, kind string) bool {
 
 // decide starts a tick that is due, if it can still be started in time. If not, the tick is owed.
 // A tick that was begun before is not left out because a later one has begun meanwhile.
-func (b *job) decide(h *held, here, old bool) {
+func (b *job) decide(h *held) {
 	late := b.late(h.tick)
 	if late > b.deadline {
 		h.release()
 		b.owe(h.tick)
-		b.isDue(-1)
 		return
 	}
-	s := start{here: here, old: old}
-	if b.overlap == Wait || h.again || old {
+	var s start
+	if b.overlap == Wait || h.again {
 		s.wait = b.deadline - late
 	}
 	if h.again && b.abandoned(h) {
 		h.complete()
 		b.finish(h.tick)
-		b.isDue(-1)
 		return
 	}
-	b.start(h, s, func() { b.isDue(-1) })
+	b.start(h, s)
 }
 
-// start runs a tick, unless the job is paused, or runs for longer than the tick may wait. It calls
-// over when the tick has run, was left out, or was given up.
-func (b *job) start(h *held, s start, over func()) {
-	ctx := h.lease.Context()
+// start runs a tick, unless the job is paused, or runs for longer than the tick may wait. It
+// returns when the tick has run, was left out, or was given up.
+func (b *job) start(h *held, s start) {
 	if b.heldBack(h) {
-		over()
 		return
 	}
 	if b.overlap == Allow {
-		b.execute(ctx, h, s, h.lease, func() {}, over)
+		b.execute(h.lease.Context(), h, h.lease, func() {})
 		return
 	}
-	own, end, err := b.enter(h, s)
-	switch {
-	case err == nil && !s.here && b.heldBack(h): // it has waited
-		_ = own.Release(ctx) // it ends by itself otherwise
+	own, end, waited, err := b.enter(h, s)
+	free := func() {
+		_ = own.Release(h.lease.Context()) // it ends by itself otherwise
 		end()
-		over()
+	}
+	switch {
+	case err == nil && waited && b.heldBack(h):
+		free()
 	case err == nil:
-		b.execute(own.Context(), h, s, own, func() {
-			_ = own.Release(ctx) // it ends by itself otherwise
-			end()
-		}, over)
-	case s.here && errors.Is(err, guard.ErrBusy) && max(s.wait, b.patience(h, s, err)) > 0:
-		s.here, s.held = false, b.isHeldUp(err)
-		if !b.jobs.inBackground(func() { b.start(h, s, over) }) {
-			h.release()
-			over()
-		}
+		b.execute(own.Context(), h, own, free)
 	case errors.Is(err, guard.ErrBusy):
 		// the hooks were notified that the job is busy
 		b.leaveOut(h, "", err.Error())
-		over()
 	default: // the lease of the tick was lost, or the store cannot be asked
 		b.giveUp(h, err)
-		over()
 	}
 }
 
@@ -124,49 +110,40 @@ func (b *job) heldBack(h *held) bool {
 	return true
 }
 
-// execute runs a tick under its leases: here, or by the Cron. own is the lease of the job, which
-// free releases, or that of the tick again. ctx ends with any of them.
-func (b *job) execute(ctx context.Context, h *held, s start, own *guard.Lease, free, over func()) {
+// execute has the Cron run a tick under its leases. own is the lease of the job, which free
+// releases, or that of the tick again. ctx ends with any of them.
+func (b *job) execute(ctx context.Context, h *held, own *guard.Lease, free func()) {
 	begun := false
-	body := func() {
+	b.throughCron(func() {
 		begun = true
-		defer over()
 		defer b.finish(h.tick)
 		defer h.end()
 		defer free()
 		b.run(ctx, h, own)
+	})
+	if !begun {
+		// The Cron was stopped, or the job was removed: the tick is for another process, or for
+		// this one when the Cron is started again.
+		free()
+		h.release()
+		b.putBack(h.tick)
 	}
-	if s.here {
-		body()
-		return
-	}
-	if b.throughCron(body); begun {
-		return
-	}
-	// The Cron was stopped, or the job was removed: the tick is for another process, or for this
-	// one when the Cron is started again.
-	free()
-	h.release()
-	b.mu.Lock()
-	delete(b.handled, h.tick.UnixMilli())
-	b.owed[h.tick.UnixMilli()] = owed{tick: h.tick}
-	b.mu.Unlock()
-	over()
 }
 
 // enter takes the lease of the job, and waits for it as long as s and patience say.
-func (b *job) enter(h *held, s start) (*guard.Lease, func(), error) {
-	ctx, wait := h.lease.Context(), s.wait
-	if s.here {
-		wait = 0
-	}
-	for {
-		own, end, err := b.acquire(ctx, b.runKey(), wait, b.runOptions(b.leaseLabel(h.tick, s))...)
-		if s.here || ctx.Err() != nil {
-			return own, end, err
+func (b *job) enter(h *held, s start) (own *guard.Lease, end func(), waited bool, err error) {
+	ctx := h.lease.Context()
+	for wait := time.Duration(0); ; waited = true {
+		own, end, err = b.acquire(ctx, b.runKey(), wait, b.runOptions(b.leaseLabel(h.tick, s))...)
+		if ctx.Err() != nil || !errors.Is(err, guard.ErrBusy) {
+			return own, end, waited, err
 		}
-		if wait = b.patience(h, s, err); wait <= 0 {
-			return own, end, err
+		wait = b.patience(h, s, err)
+		if !waited {
+			wait = max(wait, s.wait)
+		}
+		if wait <= 0 {
+			return own, end, waited, err
 		}
 		s.held = s.held || b.isHeldUp(err)
 	}
