@@ -112,13 +112,13 @@ func (d *desk) recordTicks(ledger driver.Ledger) {
 		require.NoError(d, cronlog.Announce(d.Context(), ledger, job, "0 3 * * *"))
 	}
 	for i, r := range []guardcron.Record{
-		{Outcome: guardcron.Skipped, Who: web2, Reason: "the job is paused"},
-		{Outcome: guardcron.Ran, Who: web1, End: last.Add(1200 * time.Millisecond)},
+		{Result: guardcron.Skipped, Who: web2, Reason: "the job is paused"},
+		{Result: guardcron.Ran, Who: web1, End: last.Add(1200 * time.Millisecond)},
 		{
-			Outcome: guardcron.Failed, Who: web2, End: last.Add(800 * time.Millisecond),
+			Result: guardcron.Failed, Who: web2, End: last.Add(800 * time.Millisecond),
 			Reason: "unexpected EOF",
 		},
-		{Outcome: guardcron.Ran, Who: web1, End: last.Add(1200 * time.Millisecond)},
+		{Result: guardcron.Ran, Who: web1, End: last.Add(1200 * time.Millisecond)},
 	} {
 		earlier := -time.Duration(i) * time.Minute
 		if r.Tick = last.Add(earlier); !r.End.IsZero() {

@@ -53,7 +53,7 @@ func TestJobs_manyAreReadInFewCalls(t *testing.T) {
 	for j := range n {
 		names = append(names, fmt.Sprintf("job %04d", j))
 		require.NoError(t, cronlog.Announce(t.Context(), ledger, names[j], ""))
-		require.NoError(t, cronlog.Record(t.Context(), ledger, names[j], guardcron.Record{Tick: at, Outcome: guardcron.Ran, Who: names[j]}))
+		require.NoError(t, cronlog.Record(t.Context(), ledger, names[j], guardcron.Record{Tick: at, Result: guardcron.Ran, Who: names[j]}))
 	}
 	require.NoError(t, i.PauseJob(t.Context(), names[7], 0, alice))
 	var count trips

@@ -44,12 +44,12 @@ func TestJobs_arePausedForAWhile(t *testing.T) {
 		time.Sleep(time.Minute)
 		records, err := s.inspector.Records(ctx, "nightly", 10)
 		require.NoError(t, err)
-		var outcomes []guardcron.Outcome
+		var outcomes []guardcron.Result
 		for _, r := range records {
-			outcomes = append(outcomes, r.Outcome)
+			outcomes = append(outcomes, r.Result)
 		}
 		const ran, skipped = guardcron.Ran, guardcron.Skipped
-		require.Equal(t, []guardcron.Outcome{ran, skipped, ran, skipped, skipped, ran}, outcomes)
+		require.Equal(t, []guardcron.Result{ran, skipped, ran, skipped, skipped, ran}, outcomes)
 		// memory notifies nobody
 		require.ErrorContains(t, s.inspector.TriggerJob(ctx, "nightly", alice), "RunNow")
 

@@ -187,7 +187,7 @@ func TestGolden_cron(t *testing.T) {
 		})
 	})
 	t.Run("allow", func(t *testing.T) {
-		inCrontab(t, "cron-allow", sleeps(13*time.Second), waits(21*time.Second), guardcron.WithBusy(guardcron.Allow))
+		inCrontab(t, "cron-allow", sleeps(13*time.Second), waits(21*time.Second), guardcron.WithOverlap(guardcron.Allow))
 	})
 }
 

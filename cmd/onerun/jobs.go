@@ -96,7 +96,7 @@ func (c *jobsCommand) Run(g *globals) error {
 				if v.Last != nil {
 					last = *v.Last
 				}
-				w.Row(v.Name, orDash(v.Spec), zoneOf(v.JobInfo), v.State, orDash(tickOf(last)), orDash(string(last.Outcome)), last.Who)
+				w.Row(v.Name, orDash(v.Spec), zoneOf(v.JobInfo), v.State, orDash(tickOf(last)), orDash(string(last.Result)), last.Who)
 			}
 		})
 	})
@@ -120,7 +120,7 @@ func orDash(text string) string {
 // tickOf says for what a record is.
 func tickOf(r guardcron.Record) string {
 	switch {
-	case r.Outcome == "":
+	case r.Result == "":
 		return ""
 	case r.Tick.IsZero():
 		return "by hand"
@@ -161,7 +161,7 @@ func (c *recordsCommand) Run(g *globals) error {
 				if !r.End.IsZero() && !r.Start.IsZero() {
 					took = span(r.End.Sub(r.Start))
 				}
-				w.Row(tickOf(r), string(r.Outcome), orDash(r.Who), orDash(instant(r.Start)), took, r.Reason)
+				w.Row(tickOf(r), string(r.Result), orDash(r.Who), orDash(instant(r.Start)), took, r.Reason)
 			}
 		})
 	})

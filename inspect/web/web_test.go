@@ -140,7 +140,7 @@ func (s *site) cron(name string, f func(context.Context) error) {
 	require.Eventually(s, func() bool {
 		records, err := jobs.Records(s.Context(), name, 10)
 		require.NoError(s, err)
-		return len(records) > 0 && records[0].Outcome != guardcron.Running
+		return len(records) > 0 && records[0].Result != guardcron.Running
 	}, 10*time.Second, 10*time.Millisecond)
 }
 

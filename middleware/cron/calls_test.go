@@ -24,9 +24,9 @@ func TestTick_uncontendedMakesFewCallsToTheStore(t *testing.T) {
 	}{
 		"Skip": {nil, 0, []string{tick, `raise "cron:job"`, run},
 			[]string{`release "cron:job@2026-06-15T12:02:00Z"`, `append "cron:job"`, `release "cron:job"`, `raise "cron:job"`}},
-		"Wait": {[]guardcron.Option{guardcron.WithBusy(guardcron.Wait)}, 0, []string{tick, `raise "cron:job"`, run},
+		"Wait": {[]guardcron.Option{guardcron.WithOverlap(guardcron.Wait)}, 0, []string{tick, `raise "cron:job"`, run},
 			[]string{`release "cron:job@2026-06-15T12:02:00Z"`, `append "cron:job"`, `release "cron:job"`, `raise "cron:job"`}},
-		"Allow": {[]guardcron.Option{guardcron.WithBusy(guardcron.Allow)}, 0, []string{tick, `raise "cron:job"`},
+		"Allow": {[]guardcron.Option{guardcron.WithOverlap(guardcron.Allow)}, 0, []string{tick, `raise "cron:job"`},
 			[]string{`release "cron:job@2026-06-15T12:02:00Z"`, `append "cron:job"`, `raise "cron:job"`}},
 		"a long run is on record while it runs": {nil, 5 * time.Second, []string{tick, `raise "cron:job"`, run},
 			[]string{`append "cron:job"`, `release "cron:job@2026-06-15T12:02:00Z"`, `append "cron:job"`, `release "cron:job"`, `raise "cron:job"`}},

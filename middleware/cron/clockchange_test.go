@@ -161,7 +161,7 @@ func onEachNight(t *testing.T, inSpecOfLocal bool, every int) {
 						s.sleep(2 * time.Second) // the last process is late
 						require.Equal(s.t, want, s.ticks())
 						for _, r := range all[0].records("job") {
-							require.Equal(s.t, guardcron.Ran, r.Outcome, "nothing was missed, or left out: %v", r)
+							require.Equal(s.t, guardcron.Ran, r.Result, "nothing was missed, or left out: %v", r)
 						}
 					})
 				})
@@ -204,7 +204,7 @@ func TestClockChange_localTicksLeaveNoHoleForAStart(t *testing.T) {
 		want      []string // after 05:30
 	}{
 		"restart":  {"2026-11-01T12:40:00Z", "2026-11-01T12:41:00Z", nil, []string{"07:30:00 ran", "08:30:00 ran", "09:30:00 ran", "10:30:00 ran", "11:30:00 ran", "12:30:00 ran"}},
-		"catch-up": {"2026-11-01T06:40:00Z", "2026-11-01T08:40:00Z", []guardcron.Option{guardcron.WithCatchUp(guardcron.UpTo(3))}, []string{"07:30:00 ran", "08:30:00 ran"}},
+		"catch-up": {"2026-11-01T06:40:00Z", "2026-11-01T08:40:00Z", []guardcron.Option{guardcron.WithCatchUp(3)}, []string{"07:30:00 ran", "08:30:00 ran"}},
 	} {
 		t.Run(title, func(t *testing.T) {
 			t.Parallel()

@@ -36,10 +36,10 @@ func TestRunNow_runsForNoTickAndIsRecorded(t *testing.T) {
 
 func TestRunNow_returnsTheErrorOfTheJob(t *testing.T) {
 	t.Parallel()
-	for _, overlap := range []guardcron.Busy{guardcron.Skip, guardcron.Wait, guardcron.Allow} {
+	for _, overlap := range []guardcron.Overlap{guardcron.Skip, guardcron.Wait, guardcron.Allow} {
 		onSite(t, noon, func(s *site) {
 			p := s.process("a", setup{})
-			p.add("job", "0 * * * *", func(context.Context) error { return errJob }, guardcron.WithBusy(overlap))
+			p.add("job", "0 * * * *", func(context.Context) error { return errJob }, guardcron.WithOverlap(overlap))
 			require.Equal(s.t, errJob, p.RunNow(context.Background(), "job"))
 			require.Equal(s.t, []string{"by hand failed"}, p.outcomes("job"))
 			require.Equal(s.t, errJob.Error(), p.records("job")[0].Reason)
@@ -51,7 +51,7 @@ func TestRunNow_returnsTheErrorOfTheJob(t *testing.T) {
 func TestRunNow_whileTheJobRuns(t *testing.T) {
 	t.Parallel()
 	for title, test := range map[string]struct {
-		overlap guardcron.Busy
+		overlap guardcron.Overlap
 		err     error
 		after   time.Duration
 	}{
@@ -63,8 +63,8 @@ func TestRunNow_whileTheJobRuns(t *testing.T) {
 			t.Parallel()
 			onSite(t, noon, func(s *site) {
 				a, b := s.process("a", setup{}), s.process("b", setup{})
-				a.add("job", "0 * * * *", hanging(100*time.Second), guardcron.WithBusy(test.overlap))
-				b.add("job", "0 * * * *", hanging(20*time.Second), guardcron.WithBusy(test.overlap))
+				a.add("job", "0 * * * *", hanging(100*time.Second), guardcron.WithOverlap(test.overlap))
+				b.add("job", "0 * * * *", hanging(20*time.Second), guardcron.WithOverlap(test.overlap))
 				a.cron.Start()
 				s.until("2026-06-15T13:00:10Z")
 				begun := time.Now()
@@ -83,7 +83,7 @@ func TestRunNow_twiceAtATimeWithAllow(t *testing.T) {
 	t.Parallel()
 	onSite(t, noon, func(s *site) {
 		p := s.process("a", setup{})
-		p.add("job", "0 * * * *", hanging(time.Minute), guardcron.WithBusy(guardcron.Allow))
+		p.add("job", "0 * * * *", hanging(time.Minute), guardcron.WithOverlap(guardcron.Allow))
 		ended := make(chan error, 2)
 		begun := time.Now()
 		for range 2 {
@@ -112,10 +112,10 @@ func TestRunNow_keepsTicksOut(t *testing.T) {
 
 func TestRunNow_endsWithItsContextAndWithJobs(t *testing.T) {
 	t.Parallel()
-	for _, overlap := range []guardcron.Busy{guardcron.Wait, guardcron.Allow} {
+	for _, overlap := range []guardcron.Overlap{guardcron.Wait, guardcron.Allow} {
 		onSite(t, noon, func(s *site) {
 			p := s.process("a", setup{})
-			p.add("job", "0 * * * *", lasting(time.Hour), guardcron.WithBusy(overlap))
+			p.add("job", "0 * * * *", lasting(time.Hour), guardcron.WithOverlap(overlap))
 			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 			defer cancel()
 			require.ErrorIs(s.t, p.RunNow(ctx, "job"), context.DeadlineExceeded)
@@ -133,8 +133,8 @@ func TestRunNow_thatWaitsLeavesWithJobs(t *testing.T) {
 	t.Parallel()
 	onSite(t, noon, func(s *site) {
 		a, b := s.process("a", setup{}), s.process("b", setup{})
-		a.add("job", "0 * * * *", hanging(10*time.Minute), guardcron.WithBusy(guardcron.Wait))
-		b.add("job", "0 * * * *", nil, guardcron.WithBusy(guardcron.Wait))
+		a.add("job", "0 * * * *", hanging(10*time.Minute), guardcron.WithOverlap(guardcron.Wait))
+		b.add("job", "0 * * * *", nil, guardcron.WithOverlap(guardcron.Wait))
 		a.cron.Start()
 		s.until("2026-06-15T13:00:10Z")
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
@@ -170,7 +170,7 @@ func TestPause_ofAllProcesses(t *testing.T) {
 	onSite(t, noon, func(s *site) {
 		ctx := context.Background()
 		var missed recorder
-		all := s.three(setup{}, "* * * * *", nil, guardcron.WithCatchUp(guardcron.UpTo(100)), onMissed(missed.record))
+		all := s.three(setup{}, "* * * * *", nil, guardcron.WithCatchUp(100), onMissed(missed.record))
 		paused := func(want bool) {
 			s.t.Helper()
 			for _, p := range all {
@@ -199,7 +199,7 @@ func TestPause_ofAllProcesses(t *testing.T) {
 			"12:06:00 ran", "12:07:00 ran"}, all[0].outcomes("job"))
 		require.Empty(s.t, missed.outcomes())
 		for _, r := range all[0].records("job") {
-			if r.Outcome == guardcron.Skipped {
+			if r.Result == guardcron.Skipped {
 				require.Equal(s.t, "the job is paused", r.Reason)
 			}
 		}
@@ -259,7 +259,7 @@ func TestPause_whatItRefuses(t *testing.T) {
 func TestRunNow_withinARunOfTheJobIsBusy(t *testing.T) {
 	t.Parallel()
 	for title, test := range map[string]struct {
-		busy guardcron.Busy
+		busy guardcron.Overlap
 		err  error
 	}{"Skip": {guardcron.Skip, guard.ErrBusy}, "Wait": {guardcron.Wait, guard.ErrBusy}, "Allow": {guardcron.Allow, nil}} {
 		t.Run(title, func(t *testing.T) {
@@ -274,7 +274,7 @@ func TestRunNow_withinARunOfTheJobIsBusy(t *testing.T) {
 					require.ErrorIs(s.t, p.RunNow(ctx, "job"), test.err)
 					require.ErrorIs(s.t, p.RunNow(ctx, "other"), test.err, "by another job")
 					return nil
-				}, guardcron.WithBusy(test.busy))
+				}, guardcron.WithOverlap(test.busy))
 				p.cron.Start()
 				s.until("2026-06-15T13:00:30Z")
 				require.Contains(s.t, p.outcomes("job"), "13:00:00 ran")

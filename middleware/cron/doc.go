@@ -24,7 +24,7 @@
 //	is the job paused? ─── yes ──────────▶ Skipped
 //	      │ no
 //	      ▼
-//	lease on the job ───── busy ─────────▶ WithBusy: Skip leaves the tick out (Skipped), Wait
+//	lease on the job ───── busy ─────────▶ WithOverlap: Skip leaves the tick out (Skipped), Wait
 //	"cron:job"                             waits up to the start deadline, Allow needs no lease
 //	      │ granted
 //	      ▼

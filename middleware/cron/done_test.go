@@ -19,14 +19,14 @@ func TestDone_aRunThatDidNothingIsSkipped(t *testing.T) {
 	for title, c := range map[string]struct {
 		err  error
 		opts []guardcron.Option
-		want guardcron.Outcome
+		want guardcron.Result
 		runs int // of three processes
 	}{
 		"done":                  {guard.ErrDone, nil, guardcron.Skipped, 1},
 		"done, with its reason": {fmt.Errorf("today's report exists: %w", guard.ErrDone), nil, guardcron.Skipped, 1},
 		"the error of Do":       {&guard.DoneError{Key: "report"}, nil, guardcron.Skipped, 1},
 		"done, WithRerun":       {guard.ErrDone, []guardcron.Option{guardcron.WithRerun()}, guardcron.Skipped, 1},
-		"done, Allow":           {guard.ErrDone, []guardcron.Option{guardcron.WithBusy(guardcron.Allow)}, guardcron.Skipped, 1},
+		"done, Allow":           {guard.ErrDone, []guardcron.Option{guardcron.WithOverlap(guardcron.Allow)}, guardcron.Skipped, 1},
 		"busy is a failure":     {&guard.BusyError{Key: "other"}, nil, guardcron.Failed, 1},
 		"a failure":             {errors.New("disk full"), nil, guardcron.Failed, 1},
 		"a failure, WithRerun":  {errors.New("disk full"), []guardcron.Option{guardcron.WithRerun()}, guardcron.Failed, 3},
@@ -45,13 +45,13 @@ func TestDone_aRunThatDidNothingIsSkipped(t *testing.T) {
 				s.until("2026-06-15T12:03:00Z")
 				require.Len(s.t, s.ticks(), c.runs)
 				r := all[0].records("report")[0]
-				require.Equal(s.t, c.want, r.Outcome)
+				require.Equal(s.t, c.want, r.Result)
 				if c.err != nil {
 					require.Equal(s.t, c.err.Error(), r.Reason)
 				}
 				err := all[0].RunNow(context.Background(), "report")
 				require.ErrorIs(s.t, err, c.err)
-				require.Equal(s.t, c.want, all[0].records("report")[0].Outcome, "by hand, too")
+				require.Equal(s.t, c.want, all[0].records("report")[0].Result, "by hand, too")
 			})
 		})
 	}
@@ -80,7 +80,7 @@ func TestDone_nightlyAndAtMostOnceADayByHand(t *testing.T) {
 			onSite(t, "2026-06-01T00:00:00Z", func(s *site) {
 				var all []*process
 				var last time.Time // start of the work
-				want := map[string]guardcron.Outcome{}
+				want := map[string]guardcron.Result{}
 				for i := range 2 {
 					p := s.process(fmt.Sprint(i), setup{})
 					p.add("report", "0 3 * * *", func(ctx context.Context) error {
@@ -93,7 +93,7 @@ func TestDone_nightlyAndAtMostOnceADayByHand(t *testing.T) {
 						}, c.window)
 						require.Equal(s.t, due, begun, now)
 						if _, ok := guardcron.Tick(ctx); ok {
-							want[now.Format(time.DateOnly)] = map[bool]guardcron.Outcome{true: guardcron.Ran, false: guardcron.Skipped}[begun]
+							want[now.Format(time.DateOnly)] = map[bool]guardcron.Result{true: guardcron.Ran, false: guardcron.Skipped}[begun]
 						}
 						return err
 					})
@@ -111,9 +111,9 @@ func TestDone_nightlyAndAtMostOnceADayByHand(t *testing.T) {
 					s.until(date + "T23:59:00Z")
 				}
 				require.Len(s.t, want, 14)
-				counts := map[guardcron.Outcome]int{}
+				counts := map[guardcron.Result]int{}
 				for date, outcome := range want {
-					require.Equal(s.t, outcome, s.record("report", date, all[0]).Outcome, date)
+					require.Equal(s.t, outcome, s.record("report", date, all[0]).Result, date)
 					counts[outcome]++
 				}
 				require.Greater(s.t, counts[guardcron.Ran], 3)

@@ -33,7 +33,7 @@ func waiting(t *testing.T, locker guard.Locker, opts ...guardcron.Option) (g *gu
 			once.Do(func() { waits <- e.Key })
 		}
 	}}
-	opts = append(opts, guardcron.WithBusy(guardcron.Wait), guardcron.WithLease(guard.WithHook(hook)))
+	opts = append(opts, guardcron.WithOverlap(guardcron.Wait), guardcron.WithLease(guard.WithHook(hook)))
 	jobs, err = guardcron.New(g, c, opts...)
 	require.NoError(t, err)
 	_, err = jobs.AddFunc("report", "* * * * * *", func(context.Context) error { return errors.New("it runs") })

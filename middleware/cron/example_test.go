@@ -70,7 +70,7 @@ func ExampleWithObserver_missed() {
 	run := func() (stop func()) {
 		c := cron.New()
 		jobs, _ := guardcron.New(g, c, guardcron.WithStartDeadline(100*time.Millisecond), guardcron.WithObserver(func(r guardcron.Record) {
-			if r.Outcome == guardcron.Missed {
+			if r.Result == guardcron.Missed {
 				missed <- r
 			}
 		}))
@@ -92,13 +92,13 @@ func ExampleWithObserver_missed() {
 	stop = run()
 	r := <-missed
 	stop()
-	fmt.Println(r.Job, r.Outcome, r.Tick.After(last))
+	fmt.Println(r.Job, r.Result, r.Tick.After(last))
 	// Output: heartbeat missed true
 }
 
 // A run takes longer than the time between two ticks. The next tick waits for its end, instead of
 // being skipped.
-func ExampleWithBusy() {
+func ExampleWithOverlap() {
 	ctx := context.Background()
 	g, _ := guard.New(memory.New(), guard.WithNamespace("shop"))
 	defer g.Close(ctx)
@@ -110,11 +110,11 @@ func ExampleWithBusy() {
 	_, _ = jobs.AddFunc("import", "@every 1s", func(context.Context) error {
 		slowAtFirst()
 		return nil
-	}, guardcron.WithBusy(guardcron.Wait))
+	}, guardcron.WithOverlap(guardcron.Wait))
 	c.Start()
 	defer c.Stop()
 	first, second := <-runs, <-runs
-	fmt.Println(first.Outcome, second.Outcome)
+	fmt.Println(first.Result, second.Result)
 	fmt.Println("due during the first run:", second.Tick.Before(first.End))
 	fmt.Println("started after it:", !second.Start.Before(first.End))
 	// Output:
@@ -131,7 +131,7 @@ func ExampleWithCatchUp() {
 	ran := make(chan time.Time, 10)
 	run := func() (stop func()) {
 		c := cron.New()
-		jobs, _ := guardcron.New(g, c, guardcron.WithCatchUp(guardcron.Newest), guardcron.WithStartDeadline(100*time.Millisecond))
+		jobs, _ := guardcron.New(g, c, guardcron.WithCatchUp(1), guardcron.WithStartDeadline(100*time.Millisecond))
 		_, _ = jobs.AddFunc("statistics", "@every 1s", func(ctx context.Context) error {
 			tick, _ := guardcron.Tick(ctx)
 			ran <- tick
@@ -210,7 +210,7 @@ func ExampleJobs_Records() {
 		return
 	}
 	for _, r := range records {
-		fmt.Printf("%s %s: %s\n", r.Job, r.Outcome, r.Reason)
+		fmt.Printf("%s %s: %s\n", r.Job, r.Result, r.Reason)
 	}
 	// Output: nightly-report failed: the printer is on fire
 }
@@ -231,7 +231,7 @@ func Example_deadMansSwitch() {
 	// it.
 	client := &http.Client{Timeout: 10 * time.Second}
 	ping := func(r guardcron.Record) {
-		if r.Outcome != guardcron.Ran {
+		if r.Result != guardcron.Ran {
 			return
 		}
 		response, err := client.Get(monitor.URL + "/ping/" + r.Job)
@@ -362,7 +362,7 @@ func ExampleSkipped() {
 		fmt.Println(err == nil, errors.Is(err, guard.ErrDone))
 	}
 	records, _ := jobs.Records(ctx, "nightly-report", 1)
-	fmt.Println(records[0].Outcome)
+	fmt.Println(records[0].Result)
 	// Output:
 	// building
 	// true false

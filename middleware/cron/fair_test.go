@@ -21,7 +21,7 @@ func TestWithLease_withFairRunsTicksInOrder(t *testing.T) {
 			p.add("job", "* * * * *", func(context.Context) error {
 				time.Sleep(150 * time.Second) // virtual time
 				return nil
-			}, guardcron.WithBusy(guardcron.Wait), guardcron.WithStartDeadline(20*time.Minute), guardcron.WithLease(guard.WithFair()))
+			}, guardcron.WithOverlap(guardcron.Wait), guardcron.WithStartDeadline(20*time.Minute), guardcron.WithLease(guard.WithFair()))
 			p.cron.Start()
 		}
 		s.until("2026-06-15T12:16:30Z")

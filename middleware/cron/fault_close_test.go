@@ -98,13 +98,13 @@ func TestClose_endsRunsThatOutlastItsContextAndGivesTheirLeasesBack(t *testing.T
 	require.Greater(t, receive(t, next, "a run of the next one"), tick)
 	records, err := other.jobs.Records(t.Context(), "job", 100)
 	require.NoError(t, err)
-	outcomes := map[guardcron.Outcome]bool{}
+	outcomes := map[guardcron.Result]bool{}
 	for _, r := range records {
 		if r.Tick.Equal(tick) {
-			outcomes[r.Outcome] = true
+			outcomes[r.Result] = true
 		}
 	}
-	require.Equal(t, map[guardcron.Outcome]bool{guardcron.Failed: true}, outcomes)
+	require.Equal(t, map[guardcron.Result]bool{guardcron.Failed: true}, outcomes)
 }
 
 func TestClose_waitsForRuns(t *testing.T) {
@@ -171,7 +171,7 @@ func TestClose_leavesAJobThatRunsElsewhereAndItsTicksToOthers(t *testing.T) {
 		}
 		return nil
 	}
-	opts := []guardcron.Option{guardcron.WithBusy(guardcron.Wait)}
+	opts := []guardcron.Option{guardcron.WithOverlap(guardcron.Wait)}
 	stays := procHere(t, server, f, opts...)
 	first := receive(t, begun, "a run")
 	leaves := procHere(t, server, func(context.Context) error { begun <- time.Time{}; return nil }, opts...)

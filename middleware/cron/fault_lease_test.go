@@ -27,7 +27,7 @@ func TestRecords_sayLostOfARunThatReturnsBeforeItsContextKnows(t *testing.T) {
 		return rdb.Del(ctx, keys...).Err()
 	}, guardcron.WithObserver(func(r guardcron.Record) { records <- r }))
 	r := receive(t, records, "the record of a run")
-	require.Equal(t, guardcron.Lost, r.Outcome, "%+v", r)
+	require.Equal(t, guardcron.Lost, r.Result, "%+v", r)
 	require.Contains(t, r.Reason, "lost")
 }
 
@@ -61,7 +61,7 @@ func TestTakeover_waitsForALaterTickThatHasBegun(t *testing.T) {
 	for {
 		r := receive(t, records, "the record of the tick")
 		if r.Tick.Equal(tick) {
-			require.Equal(t, guardcron.Ran, r.Outcome, "%+v", r)
+			require.Equal(t, guardcron.Ran, r.Result, "%+v", r)
 			return
 		}
 	}
@@ -90,10 +90,10 @@ func TestTick_isNotLeftOutBecauseTheStoreDidNotAnswer(t *testing.T) {
 
 	procHere(t, server, func(context.Context) error { return nil }, guardcron.WithObserver(func(r guardcron.Record) { records <- r }))
 	r := receive(t, records, "that the store cannot be asked")
-	require.Equal(t, guardcron.Unavailable, r.Outcome, "%+v", r)
+	require.Equal(t, guardcron.Unavailable, r.Result, "%+v", r)
 	require.NotEmpty(t, r.Reason)
 	require.NoError(t, rdb.Del(t.Context(), keys...).Err())
-	for r := receive(t, records, "a run"); r.Outcome != guardcron.Ran; r = receive(t, records, "a run") {
-		require.NotEqual(t, guardcron.Skipped, r.Outcome, "%+v", r)
+	for r := receive(t, records, "a run"); r.Result != guardcron.Ran; r = receive(t, records, "a run") {
+		require.NotEqual(t, guardcron.Skipped, r.Result, "%+v", r)
 	}
 }

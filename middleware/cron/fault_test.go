@@ -51,7 +51,7 @@ func requireOnceThroughAFault(t *testing.T, fault func(server *redistest.Server,
 	require.Eventually(t, func() bool { // a run has ended, and is on record
 		records, err := workers[0].jobs.Records(context.Background(), "job", 100)
 		require.NoError(t, err)
-		at := slices.IndexFunc(records, func(r guardcron.Record) bool { return r.Tick.Unix() >= started+3 && r.Outcome == guardcron.Ran })
+		at := slices.IndexFunc(records, func(r guardcron.Record) bool { return r.Tick.Unix() >= started+3 && r.Result == guardcron.Ran })
 		if at >= 0 {
 			first = records[at].Tick.Unix()
 		}
@@ -97,7 +97,7 @@ func requireOnceThroughAFault(t *testing.T, fault func(server *redistest.Server,
 			onRecord++
 		}
 		for _, e := range events.of("job", tick*1000, "missed") {
-			require.Equal(t, string(guardcron.Missed), e.Outcome)
+			require.Equal(t, string(guardcron.Missed), e.Result)
 			require.NotEmpty(t, e.Reason)
 			missed++
 		}

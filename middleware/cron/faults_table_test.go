@@ -62,11 +62,11 @@ type feature struct {
 
 var plantFeatures = map[string]feature{
 	"the defaults":  {},
-	"Wait":          {opts: []guardcron.Option{guardcron.WithBusy(guardcron.Wait)}},
-	"Wait and fair": {opts: []guardcron.Option{guardcron.WithBusy(guardcron.Wait), guardcron.WithLease(guard.WithFair())}},
-	"Allow":         {opts: []guardcron.Option{guardcron.WithBusy(guardcron.Allow)}, overlap: true},
-	"Newest":        {opts: []guardcron.Option{guardcron.WithCatchUp(guardcron.Newest)}},
-	"UpTo(3)":       {opts: []guardcron.Option{guardcron.WithCatchUp(guardcron.UpTo(3))}},
+	"Wait":          {opts: []guardcron.Option{guardcron.WithOverlap(guardcron.Wait)}},
+	"Wait and fair": {opts: []guardcron.Option{guardcron.WithOverlap(guardcron.Wait), guardcron.WithLease(guard.WithFair())}},
+	"Allow":         {opts: []guardcron.Option{guardcron.WithOverlap(guardcron.Allow)}, overlap: true},
+	"Newest":        {opts: []guardcron.Option{guardcron.WithCatchUp(1)}},
+	"UpTo(3)":       {opts: []guardcron.Option{guardcron.WithCatchUp(3)}},
 	"Rerun":         {opts: []guardcron.Option{guardcron.WithRerun()}, fails: true},
 	"MaxHold":       {opts: []guardcron.Option{guardcron.WithMaxHold(15 * time.Second)}},
 	"Jitter":        {opts: []guardcron.Option{guardcron.WithJitter(7 * time.Second)}},
@@ -74,7 +74,7 @@ var plantFeatures = map[string]feature{
 	"History(5)":    {opts: []guardcron.Option{guardcron.WithHistory(5)}},
 	"TickMemory":    {opts: []guardcron.Option{guardcron.WithTickMemory(time.Minute)}},
 	"several options": {spec: "7-59/20 * * * * *", opts: []guardcron.Option{
-		guardcron.WithBusy(guardcron.Wait), guardcron.WithRerun(), guardcron.WithLocalTicks(), guardcron.WithMaxHold(15 * time.Second)}},
+		guardcron.WithOverlap(guardcron.Wait), guardcron.WithRerun(), guardcron.WithLocalTicks(), guardcron.WithMaxHold(15 * time.Second)}},
 	"Pause": {during: func(t *testing.T, p *plant) func() {
 		t.Helper()
 		require.NoError(t, p.all[0].Pause(context.Background(), "job"))
@@ -265,11 +265,11 @@ func (p *plant) run(ctx context.Context, who string) error {
 func (p *plant) observe(r guardcron.Record) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if r.Outcome == guardcron.Ran || r.Outcome == guardcron.Unavailable || r.Tick.IsZero() {
+	if r.Result == guardcron.Ran || r.Result == guardcron.Unavailable || r.Tick.IsZero() {
 		return
 	}
 	for at := range ticksBetween(p.t, p.spec, r) {
-		p.reported[at.Format(time.TimeOnly)+" "+string(r.Outcome)] = true
+		p.reported[at.Format(time.TimeOnly)+" "+string(r.Result)] = true
 	}
 }
 
@@ -302,7 +302,7 @@ func (p *plant) check() {
 	}
 	require.Greater(p.t, ticks, 12)
 	for _, r := range p.all[0].records("job") {
-		require.NotEqual(p.t, guardcron.Running, r.Outcome, "%+v", r)
+		require.NotEqual(p.t, guardcron.Running, r.Result, "%+v", r)
 	}
 }
 

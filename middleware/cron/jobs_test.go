@@ -19,7 +19,7 @@ func TestStart_firstOneEverHasNothingToCatchUpWith(t *testing.T) {
 		onSite(t, begin, func(s *site) {
 			var missed recorder
 			p := s.process("a", setup{})
-			p.add("job", "* * * * *", nil, guardcron.WithCatchUp(guardcron.UpTo(100)), guardcron.WithStartDeadline(5*time.Minute), onMissed(missed.record))
+			p.add("job", "* * * * *", nil, guardcron.WithCatchUp(100), guardcron.WithStartDeadline(5*time.Minute), onMissed(missed.record))
 			p.cron.Start()
 			s.until("2026-06-15T12:02:01Z")
 			require.Equal(s.t, []string{"2026-06-15T12:01:00Z", "2026-06-15T12:02:00Z"}, s.ticks(), begin)
@@ -34,7 +34,7 @@ func TestStart_whileTheStoreCannotBeAsked(t *testing.T) {
 	onSite(t, noon, func(s *site) {
 		var o recorder
 		p := s.process("a", setup{})
-		p.add("job", "0 * * * *", nil, guardcron.WithCatchUp(guardcron.Newest), guardcron.WithObserver(o.record))
+		p.add("job", "0 * * * *", nil, guardcron.WithCatchUp(1), guardcron.WithObserver(o.record))
 		p.line.cut.Store(true)
 		p.cron.Start()
 		s.until("2026-06-15T12:30:00Z")
@@ -52,15 +52,15 @@ func TestWithCatchUp_afterAGap(t *testing.T) {
 		ran, missed []string
 	}{
 		"no catch-up is the default": {nil, nil, []string{"14:00:00-17:00:00 missed"}},
-		"no catch-up":                {[]guardcron.Option{guardcron.WithCatchUp(guardcron.NoCatchUp)}, nil, []string{"14:00:00-17:00:00 missed"}},
-		"the newest": {[]guardcron.Option{guardcron.WithCatchUp(guardcron.Newest)}, []string{"2026-06-15T17:00:00Z"},
+		"no catch-up":                {[]guardcron.Option{guardcron.WithCatchUp(0)}, nil, []string{"14:00:00-17:00:00 missed"}},
+		"the newest": {[]guardcron.Option{guardcron.WithCatchUp(1)}, []string{"2026-06-15T17:00:00Z"},
 			[]string{"14:00:00-16:00:00 missed"}},
-		"two": {[]guardcron.Option{guardcron.WithCatchUp(guardcron.UpTo(2))}, []string{"2026-06-15T16:00:00Z", "2026-06-15T17:00:00Z"},
+		"two": {[]guardcron.Option{guardcron.WithCatchUp(2)}, []string{"2026-06-15T16:00:00Z", "2026-06-15T17:00:00Z"},
 			[]string{"14:00:00-15:00:00 missed"}},
-		"more than there are": {[]guardcron.Option{guardcron.WithCatchUp(guardcron.UpTo(100))}, every(t, time.Hour, "2026-06-15T14:00:00Z", "2026-06-15T17:00:00Z"), []string{}},
+		"more than there are": {[]guardcron.Option{guardcron.WithCatchUp(100)}, every(t, time.Hour, "2026-06-15T14:00:00Z", "2026-06-15T17:00:00Z"), []string{}},
 		"none from before it was up, even in time": {[]guardcron.Option{guardcron.WithStartDeadline(11 * time.Minute)}, nil,
 			[]string{"14:00:00-16:00:00 missed", "17:00:00 missed"}},
-		"that of a window which is over": {[]guardcron.Option{guardcron.WithCatchUp(guardcron.UpTo(100)), guardcron.WithTickMemory(time.Hour)},
+		"that of a window which is over": {[]guardcron.Option{guardcron.WithCatchUp(100), guardcron.WithTickMemory(time.Hour)},
 			every(t, time.Hour, "2026-06-15T14:00:00Z", "2026-06-15T17:00:00Z"), []string{}},
 	} {
 		t.Run(title, func(t *testing.T) {
@@ -99,7 +99,7 @@ func TestCatchUp_runsTheOldestFirst(t *testing.T) {
 		p.end()
 		s.until("2026-06-15T17:10:00Z")
 		p = s.process("a", setup{})
-		p.add("job", "0 * * * *", lasting(20*time.Second), guardcron.WithCatchUp(guardcron.UpTo(3)), guardcron.WithObserver(o.record))
+		p.add("job", "0 * * * *", lasting(20*time.Second), guardcron.WithCatchUp(3), guardcron.WithObserver(o.record))
 		p.cron.Start()
 		s.until("2026-06-15T17:30:00Z")
 		require.Equal(s.t, []string{"14:00:00 missed", "15:00:00 ran", "16:00:00 ran", "17:00:00 ran"}, o.outcomes())
@@ -114,7 +114,7 @@ func TestCatchUp_onceEvenIfTheWindowIsOver(t *testing.T) {
 		for _, from := range []string{"2026-06-15T12:30:30Z", "2026-06-15T15:30:00Z", "2026-06-15T18:30:00Z"} {
 			s.until(from)
 			p := s.process("a", setup{})
-			p.add("job", "0 * * * *", nil, guardcron.WithCatchUp(guardcron.UpTo(100)), guardcron.WithTickMemory(time.Hour))
+			p.add("job", "0 * * * *", nil, guardcron.WithCatchUp(100), guardcron.WithTickMemory(time.Hour))
 			p.cron.Start()
 			s.sleep(10 * time.Minute)
 			p.end()
@@ -137,7 +137,7 @@ func TestCatchUp_afterVeryManyTicks(t *testing.T) {
 		s.until("2026-06-15T13:00:00.5Z")
 		var missed recorder
 		p = s.process("a", setup{})
-		p.add("job", "@every 1s", nil, guardcron.WithCatchUp(guardcron.Newest), guardcron.WithStartDeadline(2*time.Second), onMissed(missed.record))
+		p.add("job", "@every 1s", nil, guardcron.WithCatchUp(1), guardcron.WithStartDeadline(2*time.Second), onMissed(missed.record))
 		p.cron.Start()
 		s.sleep(time.Millisecond)
 		require.Equal(s.t, []string{"2026-06-15T13:00:00Z"}, s.ticks())
@@ -155,7 +155,7 @@ func TestCatchUp_ofAnUnevenSchedule(t *testing.T) {
 	t.Parallel()
 	onSite(t, "2026-06-15T08:30:00Z", func(s *site) { // a Monday
 		var missed recorder
-		s.three(setup{}, "0 9-17 * * 1-5", nil, guardcron.WithCatchUp(guardcron.UpTo(5)), onMissed(missed.record))
+		s.three(setup{}, "0 9-17 * * 1-5", nil, guardcron.WithCatchUp(5), onMissed(missed.record))
 		s.until("2026-06-22T12:30:00Z")
 		require.Len(s.t, s.ticks(), 5*9+4)
 		require.Empty(s.t, missed.outcomes())
@@ -166,9 +166,9 @@ func TestCatchUp_ofAnUnevenSchedule(t *testing.T) {
 func TestDeath_anotherProcessRunsTheTickInTime(t *testing.T) {
 	t.Parallel()
 	for title, opts := range map[string][]guardcron.Option{
-		"Skip":  {guardcron.WithBusy(guardcron.Skip)},
-		"Wait":  {guardcron.WithBusy(guardcron.Wait)},
-		"Allow": {guardcron.WithBusy(guardcron.Allow)},
+		"Skip":  {guardcron.WithOverlap(guardcron.Skip)},
+		"Wait":  {guardcron.WithOverlap(guardcron.Wait)},
+		"Allow": {guardcron.WithOverlap(guardcron.Allow)},
 	} {
 		t.Run(title, func(t *testing.T) {
 			t.Parallel()
@@ -183,9 +183,9 @@ func TestDeath_anotherProcessRunsTheTickInTime(t *testing.T) {
 				require.Equal(s.t, []string{"2026-06-15T13:00:00Z", "2026-06-15T13:00:00Z"}, s.ticks(), "by one other")
 				records := all[0].records("job")
 				require.Len(s.t, records, 2)
-				require.Equal(s.t, guardcron.Ran, records[0].Outcome)
+				require.Equal(s.t, guardcron.Ran, records[0].Result)
 				require.NotEqual(s.t, "c", records[0].Who)
-				require.Equal(s.t, guardcron.Lost, records[1].Outcome, "its process has not finished it")
+				require.Equal(s.t, guardcron.Lost, records[1].Result, "its process has not finished it")
 				require.Equal(s.t, "c", records[1].Who)
 				require.Greater(s.t, records[0].Fence, records[1].Fence)
 				require.WithinDuration(s.t, instant(s.t, "2026-06-15T13:00:00Z"), records[0].Start, 50*time.Second, "before the deadline")
@@ -205,13 +205,13 @@ func TestDeath_isReportedOnceIfItIsTooLate(t *testing.T) {
 		want []string
 	}{
 		"and missed": {nil, []string{"13:00:00 lost", "13:00:00 missed", "14:00:00 ran", "15:00:00 ran"}},
-		"and run, with catch-up": {[]guardcron.Option{guardcron.WithCatchUp(guardcron.Newest)},
+		"and run, with catch-up": {[]guardcron.Option{guardcron.WithCatchUp(1)},
 			[]string{"13:00:00 lost", "13:00:00 ran", "14:00:00 ran", "15:00:00 ran"}},
 	} {
 		t.Run(title, func(t *testing.T) {
 			t.Parallel()
 			onSite(t, noon, func(s *site) {
-				opts := slices.Concat(test.opts, []guardcron.Option{guardcron.WithStartDeadline(10 * time.Second), guardcron.WithBusy(guardcron.Allow)})
+				opts := slices.Concat(test.opts, []guardcron.Option{guardcron.WithStartDeadline(10 * time.Second), guardcron.WithOverlap(guardcron.Allow)})
 				all := s.three(setup{guard: []guard.Option{guard.WithTTL(20 * time.Second)}}, "0 * * * *", hanging(15*time.Second), opts...)
 				s.until("2026-06-15T13:00:05Z")
 				all[2].die()
@@ -251,7 +251,7 @@ func TestWithRerun(t *testing.T) {
 	}{
 		"without":         {nil, []string{"13:00:00 failed"}},
 		"with":            {[]guardcron.Option{guardcron.WithRerun()}, []string{"13:00:00 failed", "13:00:00 failed", "13:00:00 ran"}},
-		"with, and Allow": {[]guardcron.Option{guardcron.WithRerun(), guardcron.WithBusy(guardcron.Allow)}, []string{"13:00:00 failed", "13:00:00 failed", "13:00:00 ran"}},
+		"with, and Allow": {[]guardcron.Option{guardcron.WithRerun(), guardcron.WithOverlap(guardcron.Allow)}, []string{"13:00:00 failed", "13:00:00 failed", "13:00:00 ran"}},
 	} {
 		t.Run(title, func(t *testing.T) {
 			t.Parallel()
@@ -267,7 +267,7 @@ func TestWithRerun(t *testing.T) {
 				s.until("2026-06-15T13:30:00Z")
 				require.ElementsMatch(s.t, test.want, all[0].outcomes("job"))
 				for _, r := range all[0].records("job") {
-					require.Equal(s.t, r.Outcome == guardcron.Failed, r.Reason == errJob.Error(), r)
+					require.Equal(s.t, r.Result == guardcron.Failed, r.Reason == errJob.Error(), r)
 				}
 			})
 		})

@@ -96,7 +96,7 @@ func parse(lines []driver.Entry) view {
 	var v view
 	for _, l := range lines {
 		var e entry
-		if json.Unmarshal(l.Record, &e) == nil && e.Outcome != "" {
+		if json.Unmarshal(l.Record, &e) == nil && e.Result != "" {
 			v = append(v, e)
 		}
 	}
@@ -113,10 +113,10 @@ func (b *job) readLog(ctx context.Context) (view, error) {
 func (v view) running(tick time.Time) []Record {
 	var found []Record
 	for _, e := range v {
-		if e.Outcome != Running || !tick.IsZero() && !e.is(tick) {
+		if e.Result != Running || !tick.IsZero() && !e.is(tick) {
 			continue
 		}
-		if !slices.ContainsFunc(v, func(o entry) bool { return o.Outcome != Running && o.same(e.Record) }) {
+		if !slices.ContainsFunc(v, func(o entry) bool { return o.Result != Running && o.same(e.Record) }) {
 			found = append(found, e.Record)
 		}
 	}
@@ -125,9 +125,9 @@ func (v view) running(tick time.Time) []Record {
 
 // has reports whether the log has one of the outcomes for the tick, or any outcome if none is
 // given.
-func (v view) has(tick time.Time, outcomes ...Outcome) bool {
+func (v view) has(tick time.Time, outcomes ...Result) bool {
 	return slices.ContainsFunc(v, func(e entry) bool {
-		return e.Outcome != Running && e.is(tick) && (len(outcomes) == 0 || slices.Contains(outcomes, e.Outcome))
+		return e.Result != Running && e.is(tick) && (len(outcomes) == 0 || slices.Contains(outcomes, e.Result))
 	})
 }
 
@@ -146,7 +146,7 @@ func (b *job) abandoned(h *held) (over bool) {
 // end records that runs were lost with their process.
 func (b *job) end(runs []Record) {
 	for _, r := range runs {
-		r.Outcome, r.End, r.Reason = Lost, b.now().UTC(), "its process has not finished it"
+		r.Result, r.End, r.Reason = Lost, b.now().UTC(), "its process has not finished it"
 		b.write(entry{Record: r})
 	}
 }

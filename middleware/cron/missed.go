@@ -31,7 +31,7 @@ func (b *job) findMissed(v view) error {
 	for _, r := range v.running(time.Time{}) {
 		b.addPending(gap{ticks: []time.Time{r.Tick}}, true)
 	}
-	b.first = b.first && !slices.ContainsFunc(v, func(e entry) bool { return e.Outcome != "" })
+	b.first = b.first && !slices.ContainsFunc(v, func(e entry) bool { return e.Result != "" })
 	b.checked = true
 	return nil
 }
@@ -94,7 +94,7 @@ func (b *job) handleOwed(ctx context.Context, v view) (next time.Time, err error
 	}
 	slices.SortFunc(all, func(a, b *pending) int { return a.tick.Compare(b.tick) })
 	for i := range all {
-		all[i].left = all[i].left || len(all)-i > int(b.catchUp)
+		all[i].left = all[i].left || len(all)-i > b.catchUp
 	}
 	all = slices.DeleteFunc(all, func(o *pending) bool {
 		if !b.isOnRecord(v, o.tick) {
@@ -136,7 +136,7 @@ func (b *job) isOnRecord(v view, tick time.Time) bool {
 	if b.late(tick) > b.deadline {
 		return b.has(v, tick)
 	}
-	again := []Outcome{Lost}
+	again := []Result{Lost}
 	if b.rerun {
 		again = append(again, Failed, Panicked)
 	}
@@ -144,7 +144,7 @@ func (b *job) isOnRecord(v view, tick time.Time) bool {
 }
 
 // has is that of the view, for all ticks that share a name with the tick.
-func (b *job) has(v view, tick time.Time, outcomes ...Outcome) bool {
+func (b *job) has(v view, tick time.Time, outcomes ...Result) bool {
 	return v.has(tick, outcomes...) || b.local && v.has(b.namesake(tick), outcomes...)
 }
 
@@ -291,7 +291,7 @@ func (l *looking) report() {
 	before := b.more // they come before the first of those that are owed
 	b.mu.Unlock()
 	now := b.now().UTC()
-	r := Record{Tick: first.tick.UTC(), Outcome: Skipped, Who: b.who(), Fence: last.lease.Fence(), Start: now, End: now}
+	r := Record{Tick: first.tick.UTC(), Result: Skipped, Who: b.who(), Fence: last.lease.Fence(), Start: now, End: now}
 	if n := len(reports) + before.before; n > 1 {
 		r.Until, r.Ticks = last.tick.UTC(), n
 	}
@@ -305,9 +305,9 @@ func (l *looking) report() {
 	case l.why == skippedBusy:
 		r.Reason = "the job runs for later ticks"
 	case r.Ticks > 0:
-		r.Outcome, r.Reason = Missed, fmt.Sprintf("nobody has finished them, or been there to start them, until %v after the last one", late)
+		r.Result, r.Reason = Missed, fmt.Sprintf("nobody has finished them, or been there to start them, until %v after the last one", late)
 	default:
-		r.Outcome, r.Reason = Missed, fmt.Sprintf("nobody has finished it, or been there to start it, until %v after it", late)
+		r.Result, r.Reason = Missed, fmt.Sprintf("nobody has finished it, or been there to start it, until %v after it", late)
 	}
 	b.record(r, l.why)
 	l.reports = nil

@@ -1,20 +1,19 @@
 package guardcron
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/middleware/internal/refused"
+	"github.com/seed-1795987d/onerun/middleware/internal/ticks"
 )
 
 // The defaults and bounds.
 const (
 	startDeadline = time.Minute
 	history       = 100
-	mostHistory   = 3000
+	maxHistory    = 3000
 	tickMemory    = time.Hour
-	mostCatchUp   = 1000
 
 	// mostRepeated is by how much clocks are set back at most, and localWindow the shortest tick
 	// memory with WithLocalTicks.
@@ -22,31 +21,18 @@ const (
 	localWindow  = 3 * time.Hour
 )
 
-// Busy is what happens to a tick that is due while the job still runs for an earlier one, in
+// Overlap is what happens to a tick that is due while the job still runs for an earlier one, in
 // whatever process.
-type Busy int
+type Overlap int
 
 const (
 	// Skip leaves the tick out.
-	Skip Busy = iota
+	Skip Overlap = iota
 	// Wait waits for the earlier run, up to the start deadline. After that it leaves the tick out.
 	Wait
 	// Allow lets both run at the same time.
 	Allow
 )
-
-// CatchUp is what happens to ticks that no process was up to run, once a process is.
-type CatchUp int
-
-const (
-	// NoCatchUp reports them as Missed.
-	NoCatchUp CatchUp = 0
-	// Newest runs the newest of them, and reports the others.
-	Newest CatchUp = 1
-)
-
-// UpTo runs the newest n of them, the oldest first, and reports the others. n is at most 1000.
-func UpTo(n int) CatchUp { return CatchUp(n) }
 
 // An Option is a setting of New, for all jobs, or of one job.
 type Option func(*settings)
@@ -54,7 +40,7 @@ type Option func(*settings)
 // unused are the options of the leases that a job cannot honor, and why.
 var unused = map[string]string{
 	"WithOnce":      "has no effect here: WithTickMemory sets how long a tick is remembered",
-	"WithWait":      "has no effect here: WithBusy and WithStartDeadline set how long a tick waits",
+	"WithWait":      "has no effect here: WithOverlap and WithStartDeadline set how long a tick waits",
 	"WithOwner":     "would let all processes run a tick at the same time",
 	"WithOwnerFrom": "would let all processes run a tick at the same time",
 }
@@ -66,8 +52,8 @@ type settings struct {
 	window   time.Duration
 	deadline time.Duration
 	longest  time.Duration
-	overlap  Busy
-	catchUp  CatchUp
+	overlap  Overlap
+	catchUp  int
 	rerun    bool
 	local    bool
 	jitter   time.Duration
@@ -76,32 +62,28 @@ type settings struct {
 	observed []func(Record)
 }
 
-// WithBusy sets what happens to a tick that is due while the job still runs for an earlier one. A
-// tick that is due while an old one is caught up with waits for the end of that run whatever is
+// WithOverlap sets what happens to a tick that is due while the job still runs for an earlier one.
+// A tick that is due while an old one is caught up with waits for the end of that run whatever is
 // set. It waits until the start deadline, or until the next tick if that is later. If it starts
 // late for that reason, the next ones may start as late.
 //
 // It replaces cron.SkipIfStillRunning and cron.DelayIfStillRunning. In the chain of the Cron,
 // these keep ticks from this package, so that they are run late, or Missed. Defaults to Skip.
-func WithBusy(o Busy) Option {
+func WithOverlap(o Overlap) Option {
 	return func(s *settings) {
 		if o < Skip || o > Allow {
-			s.Refuse("WithBusy", int(o), "is none of Skip, Wait and Allow")
+			s.Refuse("WithOverlap", int(o), "is none of Skip, Wait and Allow")
 		}
 		s.overlap = o
 	}
 }
 
-// WithCatchUp sets what happens to ticks that no process was up to run, or finished, within the
-// start deadline. They run one at a time, while no current tick runs or waits. If current ticks
-// leave no room for the length of the start deadline, old ones are Skipped. Defaults to NoCatchUp.
-func WithCatchUp(c CatchUp) Option {
-	return func(s *settings) {
-		if c < 0 || c > mostCatchUp {
-			s.Refuse("WithCatchUp", int(c), fmt.Sprintf("must be from 0 to %d", mostCatchUp))
-		}
-		s.catchUp = c
-	}
+// WithCatchUp runs the newest n of the ticks that no process was up to run, or finished, within the
+// start deadline. The others are reported as Missed. n is at most 1000. They run one at a time, the
+// oldest first, while no current tick runs or waits. If current ticks leave no room for the length
+// of the start deadline, old ones are Skipped. Defaults to 0.
+func WithCatchUp(n int) Option {
+	return func(s *settings) { s.Between(&s.catchUp, "WithCatchUp", n, 0, ticks.MaxCatchUp) }
 }
 
 // WithStartDeadline sets how late a tick may start. A process that was suspended, or could not ask
@@ -161,12 +143,7 @@ func WithLocalTicks() Option { return func(s *settings) { s.local = true } }
 // WithHistory sets how many runs of a job are kept on record, from 1 to 3000, and as many runs by
 // hand. Defaults to 100.
 func WithHistory(runs int) Option {
-	return func(s *settings) {
-		if runs < 1 || runs > mostHistory {
-			s.Refuse("WithHistory", runs, fmt.Sprintf("must be from 1 to %d", mostHistory))
-		}
-		s.keep = runs
-	}
+	return func(s *settings) { s.Between(&s.keep, "WithHistory", runs, 1, maxHistory) }
 }
 
 // WithTickMemory sets for how long the store remembers that a tick was run. It must not be shorter
@@ -178,14 +155,14 @@ func WithTickMemory(d time.Duration) Option {
 
 // WithLease sets options of the leases, such as guard.WithTTL and guard.WithHook. guard.WithFair
 // orders runs that wait for others (Wait). guard.WithLimit(n) allows up to n runs of the job at a
-// time, and a tick is busy (WithBusy) if there are n already. guard.WithLabel names the process, in
+// time; a tick is busy (WithOverlap) if there are n already. guard.WithLabel names the process, in
 // records (Record.Who) and in the labels of leases, with at most 160 bytes. guard.WithName groups
 // the job in hooks and metrics; without it, and if the Guard has no name, the name is that of the
 // job.
 //
 // What cannot work is refused, here and in guard.New: guard.WithOnce (see WithTickMemory),
-// guard.WithWait (see WithBusy), guard.WithOwner and guard.WithOwnerFrom. Defaults to the options
-// of the Guard.
+// guard.WithWait (see WithOverlap), guard.WithOwner and guard.WithOwnerFrom. Defaults to the
+// options of the Guard.
 func WithLease(opts ...guard.Option) Option {
 	return func(s *settings) { s.lease = append(s.lease, opts...) }
 }

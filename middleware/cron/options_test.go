@@ -92,10 +92,10 @@ func refusals() map[string]refusal {
 		"a run as long as the window": {good, "@hourly", none, of(guardcron.WithTickMemory(2*time.Hour), guardcron.WithMaxHold(2*time.Hour)),
 			"WithMaxHold", "shorter than the window"},
 		"no run":                     {good, daily, none, of(guardcron.WithMaxHold(-1)), "WithMaxHold", "negative"},
-		"an overlap below all":       {good, daily, none, of(guardcron.WithBusy(guardcron.Skip - 1)), "WithBusy", "Skip, Wait and Allow"},
-		"an overlap above all":       {good, daily, none, of(guardcron.WithBusy(guardcron.Allow + 1)), "WithBusy", "Skip, Wait and Allow"},
+		"an overlap below all":       {good, daily, none, of(guardcron.WithOverlap(guardcron.Skip - 1)), "WithOverlap", "Skip, Wait and Allow"},
+		"an overlap above all":       {good, daily, none, of(guardcron.WithOverlap(guardcron.Allow + 1)), "WithOverlap", "Skip, Wait and Allow"},
 		"less than no catch-up":      {good, daily, none, of(guardcron.WithCatchUp(-1)), "WithCatchUp", "from 0 to 1000"},
-		"more catch-up than is wise": {good, daily, none, of(guardcron.WithCatchUp(guardcron.UpTo(1001))), "WithCatchUp", "from 0 to 1000"},
+		"more catch-up than is wise": {good, daily, none, of(guardcron.WithCatchUp(1001)), "WithCatchUp", "from 0 to 1000"},
 		"a negative jitter":          {good, daily, none, of(guardcron.WithJitter(-1)), "WithJitter", "negative"},
 		"a jitter of a whole period": {good, "0,20 * * * *", none, of(guardcron.WithJitter(20 * time.Minute)), "WithJitter", "time between two ticks, 20m0s"},
 		"no records":                 {good, daily, none, of(guardcron.WithHistory(0)), "WithHistory", "from 1 to 3000"},
@@ -219,8 +219,8 @@ func TestOptions_ofAllJobsAndOfOne(t *testing.T) {
 	t.Parallel()
 	onSite(t, noon, func(s *site) {
 		var all, one recorder
-		p := s.process("a", setup{jobs: []guardcron.Option{guardcron.WithObserver(all.record), guardcron.WithBusy(guardcron.Allow)}})
-		p.add("one", "2/2 * * * *", none, guardcron.WithObserver(one.record), guardcron.WithBusy(guardcron.Skip))
+		p := s.process("a", setup{jobs: []guardcron.Option{guardcron.WithObserver(all.record), guardcron.WithOverlap(guardcron.Allow)}})
+		p.add("one", "2/2 * * * *", none, guardcron.WithObserver(one.record), guardcron.WithOverlap(guardcron.Skip))
 		p.add("other", "3/2 * * * *", lasting(3*time.Minute))
 		p.cron.Start()
 		s.until("2026-06-15T12:05:30Z")

@@ -26,7 +26,7 @@ func TestLong_anOutageThatOutlastsTheDeadlineIsNoticedWhenItIsOver(t *testing.T)
 		"in time":         {nil, "2026-07-01T00:00:40Z", []string{"00:00:00 ran"}},
 		"too late":        {nil, "2026-07-01T00:03:00Z", []string{"00:00:00 missed"}},
 		"much too late":   {nil, "2026-07-01T05:00:00Z", []string{"00:00:00 missed"}},
-		"with a catch-up": {[]guardcron.Option{guardcron.WithCatchUp(guardcron.Newest)}, "2026-07-01T00:03:00Z", []string{"00:00:00 ran"}},
+		"with a catch-up": {[]guardcron.Option{guardcron.WithCatchUp(1)}, "2026-07-01T00:03:00Z", []string{"00:00:00 ran"}},
 		"a long deadline": {[]guardcron.Option{guardcron.WithStartDeadline(time.Hour)}, "2026-07-01T00:50:00Z", []string{"00:00:00 ran"}},
 	} {
 		t.Run(title, func(t *testing.T) {

@@ -26,11 +26,11 @@ func TestOverlap(t *testing.T) {
 	}{
 		"Skip is the default": {nil, []string{"12:01:00", "12:04:00", "12:07:00"}, 1,
 			[]string{"12:01:00 ran", "12:02:00 skipped", "12:03:00 skipped", "12:04:00 ran", "12:05:00 skipped", "12:06:00 skipped", "12:07:00 running"}},
-		"Wait, up to the deadline of a minute": {[]guardcron.Option{guardcron.WithBusy(guardcron.Wait)}, []string{"12:01:00", "12:03:31", "12:06:02"}, 1,
+		"Wait, up to the deadline of a minute": {[]guardcron.Option{guardcron.WithOverlap(guardcron.Wait)}, []string{"12:01:00", "12:03:31", "12:06:02"}, 1,
 			[]string{"12:01:00 ran", "12:02:00 skipped", "12:03:00 ran", "12:04:00 skipped", "12:05:00 skipped", "12:06:00 running"}},
-		"Wait, up to a deadline of three": {[]guardcron.Option{guardcron.WithBusy(guardcron.Wait), guardcron.WithStartDeadline(3 * time.Minute)},
+		"Wait, up to a deadline of three": {[]guardcron.Option{guardcron.WithOverlap(guardcron.Wait), guardcron.WithStartDeadline(3 * time.Minute)},
 			[]string{"12:01:00", "12:03:31", "12:06:02"}, 1, nil},
-		"Allow": {[]guardcron.Option{guardcron.WithBusy(guardcron.Allow)},
+		"Allow": {[]guardcron.Option{guardcron.WithOverlap(guardcron.Allow)},
 			[]string{"12:01:00", "12:02:00", "12:03:00", "12:04:00", "12:05:00", "12:06:00", "12:07:00"}, 3, nil},
 		"up to two": {[]guardcron.Option{guardcron.WithLease(guard.WithLimit(2))},
 			[]string{"12:01:00", "12:02:00", "12:04:00", "12:05:00", "12:07:00"}, 2, nil},
@@ -74,7 +74,7 @@ func TestWithMaxRun_endsTheContextAndIsNoReasonToRunAgain(t *testing.T) {
 	t.Parallel()
 	for title, opts := range map[string][]guardcron.Option{
 		"Skip":  nil,
-		"Allow": {guardcron.WithBusy(guardcron.Allow)},
+		"Allow": {guardcron.WithOverlap(guardcron.Allow)},
 	} {
 		for job, took := range map[string]time.Duration{"ends with its context": 10 * time.Second, "takes no notice": 50 * time.Second} {
 			t.Run(title+", "+job, func(t *testing.T) {
@@ -151,7 +151,7 @@ func TestWithMaxRun_letsTheNextTickInATTLLater(t *testing.T) {
 func TestWait_runsTheTickOnce(t *testing.T) {
 	t.Parallel()
 	onSite(t, noon, func(s *site) {
-		s.three(setup{}, "* * * * *", lasting(70*time.Second), guardcron.WithBusy(guardcron.Wait), guardcron.WithStartDeadline(5*time.Minute))
+		s.three(setup{}, "* * * * *", lasting(70*time.Second), guardcron.WithOverlap(guardcron.Wait), guardcron.WithStartDeadline(5*time.Minute))
 		s.until("2026-06-15T12:04:00Z")
 		require.Len(s.t, s.ticks(), 3, "one after the other, in no certain order")
 		require.Len(s.t, slices.Compact(s.ticks()), 3, "each once")
@@ -162,7 +162,7 @@ func TestWait_runsTheTickOnce(t *testing.T) {
 func TestClose_leavesTheTickToOthers(t *testing.T) {
 	t.Parallel()
 	onSite(t, noon, func(s *site) {
-		opts := []guardcron.Option{guardcron.WithBusy(guardcron.Wait), guardcron.WithStartDeadline(90 * time.Second)}
+		opts := []guardcron.Option{guardcron.WithOverlap(guardcron.Wait), guardcron.WithStartDeadline(90 * time.Second)}
 		var o recorder
 		begin := func(who string, f func(context.Context) error, more ...guardcron.Option) *process {
 			p := s.process(who, setup{})

@@ -20,7 +20,7 @@ func TestKeys_areThoseOfThePage(t *testing.T) {
 		for range 2 { // the second process catches up
 			g := store.NewGuard(t)
 			c := cron.New()
-			jobs, err := guardcron.New(g, c, guardcron.WithCatchUp(guardcron.Newest))
+			jobs, err := guardcron.New(g, c, guardcron.WithCatchUp(1))
 			require.NoError(t, err)
 			_, err = jobs.AddFunc("report", "* * * * *", func(context.Context) error { return nil })
 			require.NoError(t, err)

@@ -44,13 +44,13 @@ func panicInTheJob(value any) { panic(value) }
 func TestPanic_passesToRecover(t *testing.T) {
 	t.Parallel()
 	for title, value := range map[string]any{"an error": errPanic, "text": "panicked with text"} {
-		for _, overlap := range []guardcron.Busy{guardcron.Skip, guardcron.Allow} {
+		for _, overlap := range []guardcron.Overlap{guardcron.Skip, guardcron.Allow} {
 			t.Run(title, func(t *testing.T) {
 				t.Parallel()
 				onSite(t, noon, func(s *site) {
 					var c caught
 					p := s.process("a", setup{cron: c.cron()})
-					p.add("job", "* * * * *", func(context.Context) error { panicInTheJob(value); return nil }, guardcron.WithBusy(overlap))
+					p.add("job", "* * * * *", func(context.Context) error { panicInTheJob(value); return nil }, guardcron.WithOverlap(overlap))
 					p.cron.Start()
 					s.until("2026-06-15T12:02:30Z")
 					require.Len(s.t, c.errs, 2, "the lease is free for the next tick")

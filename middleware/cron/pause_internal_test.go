@@ -51,14 +51,14 @@ func TestStart_doesNotRunWhatMayBePaused(t *testing.T) {
 		synctest.Wait()
 		require.Zero(t, runs)
 		require.NotEmpty(t, observed)
-		require.Equal(t, Unavailable, observed[0].Outcome)
+		require.Equal(t, Unavailable, observed[0].Result)
 		require.Contains(t, observed[0].Reason, "cut")
 
 		store.cut.Store(false)
 		time.Sleep(15 * time.Second) // virtual time
 		synctest.Wait()
 		require.Equal(t, 1, runs)
-		require.Equal(t, Ran, observed[len(observed)-1].Outcome)
+		require.Equal(t, Ran, observed[len(observed)-1].Result)
 		<-c.Stop().Done()
 		require.NoError(t, jobs.Close(t.Context()))
 		require.NoError(t, g.Close(t.Context()))

@@ -63,7 +63,7 @@ func TestPause_holdsTicksThatAlreadyWait(t *testing.T) {
 	t.Parallel()
 	onSite(t, noon, func(s *site) {
 		p := s.process("a", setup{})
-		p.add("job", "* * * * *", hanging(150*time.Second), guardcron.WithBusy(guardcron.Wait), guardcron.WithStartDeadline(30*time.Minute))
+		p.add("job", "* * * * *", hanging(150*time.Second), guardcron.WithOverlap(guardcron.Wait), guardcron.WithStartDeadline(30*time.Minute))
 		p.cron.Start()
 		s.until("2026-06-15T12:02:30Z")
 		require.NoError(s.t, p.Pause(context.Background(), "job"))

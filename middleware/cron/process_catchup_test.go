@@ -19,7 +19,7 @@ import (
 // Two processes start at the same time, after a break of more than four ticks.
 func TestLong_processesHandleTheTicksOfADowntimeOnce(t *testing.T) {
 	redistest.Long(t)
-	for name, caught := range map[string]guardcron.CatchUp{"no catch-up": guardcron.NoCatchUp, "the newest": guardcron.Newest, "up to three": guardcron.UpTo(3)} {
+	for name, caught := range map[string]int{"no catch-up": 0, "the newest": 1, "up to three": 3} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			order, log := procPlace(t, 1, 2*time.Second, procJob{Name: "job", Takes: 200 * time.Millisecond, CatchUp: caught, Deadline: time.Second})
@@ -80,8 +80,8 @@ func TestCatchUp_doesNotRunAgainATickWhoseMarkerHasGone(t *testing.T) {
 		c := cron.New(cron.WithSeconds(), cron.WithLogger(cron.DiscardLogger))
 		g, err := guard.New(single.New(server.Client(t)), guard.WithNamespace("test"))
 		require.NoError(t, err)
-		jobs, err := guardcron.New(g, c, guardcron.WithTickMemory(1500*time.Millisecond), guardcron.WithStartDeadline(time.Second), guardcron.WithCatchUp(guardcron.UpTo(100)),
-			guardcron.WithBusy(guardcron.Allow))
+		jobs, err := guardcron.New(g, c, guardcron.WithTickMemory(1500*time.Millisecond), guardcron.WithStartDeadline(time.Second), guardcron.WithCatchUp(100),
+			guardcron.WithOverlap(guardcron.Allow))
 		require.NoError(t, err)
 		_, err = jobs.AddFunc("job", "* * * * * *", func(ctx context.Context) error {
 			tick, _ := guardcron.Tick(ctx)
@@ -159,7 +159,7 @@ func TestProcesses_onePausedAloneRunsNothingOlderThanTheDeadline(t *testing.T) {
 // The process that catches up is killed in the middle of it.
 func TestProcesses_anotherGoesOnWithTheTicksOfADowntime(t *testing.T) {
 	t.Parallel()
-	order, log := procPlace(t, 1, 3*time.Second, procJob{Name: "longest", Takes: 2 * time.Second, CatchUp: guardcron.UpTo(3), Deadline: time.Second})
+	order, log := procPlace(t, 1, 3*time.Second, procJob{Name: "longest", Takes: 2 * time.Second, CatchUp: 3, Deadline: time.Second})
 	w := startHere(t, order.as("before", 0))
 	log.await(t, "a run", func(e procEvent) bool { return e.Kind == "begin" })
 	require.NoError(t, w.close(procSoon))

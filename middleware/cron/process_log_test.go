@@ -42,7 +42,7 @@ type procEvent struct {
 	Tick    int64
 	Who     string
 	Fence   uint64 `json:",string"` // which the JSON of Lua would round
-	Outcome string
+	Result  string
 	Reason  string
 	Refused bool
 }
@@ -118,7 +118,7 @@ func (l *procLog) writeFor(t *testing.T, order procOrder, dead string, jobs []pr
 		require.NoError(t, err)
 		for _, r := range records {
 			logged := slices.ContainsFunc(events.of(j.Name, r.Tick.UnixMilli(), "record", "here"), func(e procEvent) bool {
-				return e.Who == dead && e.Outcome == string(r.Outcome)
+				return e.Who == dead && e.Result == string(r.Result)
 			})
 			if r.Who == dead && r.Reason != "" && !logged {
 				w.order.Who = dead
@@ -144,7 +144,7 @@ func (events procEvents) of(job string, tick int64, kinds ...string) (found proc
 // process knows to be lost.
 func (events procEvents) ran(job string, tick int64) (found procEvents) {
 	for _, e := range events.of(job, tick, "end") {
-		lost := slices.ContainsFunc(events.of(job, tick, "record"), func(r procEvent) bool { return r.Outcome == string(guardcron.Lost) && r.Fence == e.Fence })
+		lost := slices.ContainsFunc(events.of(job, tick, "record"), func(r procEvent) bool { return r.Result == string(guardcron.Lost) && r.Fence == e.Fence })
 		if !e.Refused && !lost {
 			found = append(found, e)
 		}
@@ -155,7 +155,7 @@ func (events procEvents) ran(job string, tick int64) (found procEvents) {
 // left returns what was reported of a tick other than a run to its end.
 func (events procEvents) left(job string, tick int64) (found procEvents) {
 	for _, e := range events.of(job, tick, "record") {
-		if e.Outcome != string(guardcron.Ran) && e.Reason != "" {
+		if e.Result != string(guardcron.Ran) && e.Reason != "" {
 			found = append(found, e)
 		}
 	}
@@ -179,7 +179,7 @@ func (events procEvents) requireNoTwo(t *testing.T, job string) {
 		})
 		require.GreaterOrEqual(t, at, 0, "run without an end: %+v", from)
 		to := events[i+at]
-		if to.Kind == "broken" && !slices.ContainsFunc(events.of(job, from.Tick, "record"), func(r procEvent) bool { return r.Fence == from.Fence && r.Outcome == string(guardcron.Failed) }) {
+		if to.Kind == "broken" && !slices.ContainsFunc(events.of(job, from.Tick, "record"), func(r procEvent) bool { return r.Fence == from.Fence && r.Result == string(guardcron.Failed) }) {
 			to = from // when it lost its lease is not known
 		}
 		runs = append(runs, run{from, to})
@@ -225,8 +225,8 @@ func (events procEvents) requireRecords(t *testing.T, records []guardcron.Record
 		if !ticksOf(r)[tick] {
 			continue
 		}
-		outcomes[string(r.Outcome)] = true
-		if r.Outcome == guardcron.Ran {
+		outcomes[string(r.Result)] = true
+		if r.Result == guardcron.Ran {
 			ran = append(ran, procEvent{Who: r.Who, Fence: r.Fence})
 		}
 	}
@@ -237,7 +237,7 @@ func (events procEvents) requireRecords(t *testing.T, records []guardcron.Record
 	at := fmt.Sprint(job, " at ", time.UnixMilli(tick).UTC().Format("15:04:05"))
 	require.Equal(t, done, ran, at)
 	for _, e := range events.left(job, tick) {
-		require.True(t, outcomes[e.Outcome], "not on record: %s: %+v", at, e)
+		require.True(t, outcomes[e.Result], "not on record: %s: %+v", at, e)
 	}
 }
 

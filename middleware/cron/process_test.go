@@ -130,7 +130,7 @@ func requireEachTickOnce(t *testing.T, nodes, ticks int, jobs []procJob) {
 	var late, lost int
 	for _, e := range events.of("longest", paused.Tick, "broken", "end", "record") {
 		if e.Fence == paused.Fence && e.Kind == "record" {
-			require.Equal(t, string(guardcron.Lost), e.Outcome)
+			require.Equal(t, string(guardcron.Lost), e.Result)
 			lost++
 		} else if e.Fence == paused.Fence {
 			require.True(t, e.Refused, "the write of a run that has lost its lease")

@@ -43,8 +43,8 @@ type procJob struct {
 	Spec     string // "" is each second
 	Takes    time.Duration
 	FailEach int64
-	Overlap  guardcron.Busy
-	CatchUp  guardcron.CatchUp
+	Overlap  guardcron.Overlap
+	CatchUp  int
 	Deadline time.Duration
 }
 
@@ -101,7 +101,7 @@ func newProcWorker(order procOrder) (*procWorker, error) {
 	guardcron.SetClock(w.jobs, order.Ahead)
 	guardcron.SetProcess(w.jobs, order.Who)
 	for _, j := range order.Jobs {
-		opts := []guardcron.Option{guardcron.WithBusy(j.Overlap), guardcron.WithCatchUp(j.CatchUp)}
+		opts := []guardcron.Option{guardcron.WithOverlap(j.Overlap), guardcron.WithCatchUp(j.CatchUp)}
 		if j.Deadline > 0 {
 			opts = append(opts, guardcron.WithStartDeadline(j.Deadline))
 		}
@@ -166,8 +166,8 @@ func (w *procWorker) released(_ context.Context, e guard.ReleaseEvent) {
 }
 
 func (w *procWorker) report(kind string, r guardcron.Record) {
-	e := procEvent{Kind: kind, Job: r.Job, Who: w.order.Who, Fence: r.Fence, Outcome: string(r.Outcome), Reason: r.Reason}
-	if r.Outcome == guardcron.Unavailable {
+	e := procEvent{Kind: kind, Job: r.Job, Who: w.order.Who, Fence: r.Fence, Result: string(r.Result), Reason: r.Reason}
+	if r.Result == guardcron.Unavailable {
 		e.Kind = "here"
 	}
 	for tick := range ticksOf(r) {

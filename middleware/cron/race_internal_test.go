@@ -20,7 +20,7 @@ func TestBorn_isReadUnderItsLock(t *testing.T) {
 	for title, look := range map[string]func(b *job) error{
 		"what was missed": func(b *job) error { return b.findMissed(nil) },
 		"runs by hand": func(b *job) error {
-			b.write(entry{Record: Record{Outcome: Running, Start: b.now()}})
+			b.write(entry{Record: Record{Result: Running, Start: b.now()}})
 			return b.endRunsByHand()
 		},
 		"a tick of before": func(b *job) error {

@@ -11,29 +11,29 @@ import (
 	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
-// An Outcome is how a tick or a run ended. The outcomes are few and fixed, so they can be a label
+// A Result is how a tick or a run ended. The results are few and fixed, so they can be a label
 // of a metric.
-type Outcome string
+type Result string
 
-// The outcomes.
+// The results.
 const (
 	// Running means that the run has begun and has not ended. A run is on record as Running after a
 	// second. If its process dies, it is Lost as soon as another process notices.
-	Running Outcome = "running"
+	Running Result = "running"
 	// Ran means that the job returned nil.
-	Ran Outcome = "ran"
+	Ran Result = "ran"
 	// Failed means that the job returned an error.
-	Failed Outcome = "failed"
+	Failed Result = "failed"
 	// Panicked means that the job panicked, or ended its goroutine.
-	Panicked Outcome = "panicked"
+	Panicked Result = "panicked"
 	// Lost means that the job lost its lease while it ran, whatever it returned, or that its
 	// process died in the run.
-	Lost Outcome = "lost"
+	Lost Result = "lost"
 	// Skipped means that the tick was left out: the job was running for another tick, or paused.
 	// It also means that the job returned guard.ErrDone: it had nothing to do.
-	Skipped Outcome = "skipped"
+	Skipped Result = "skipped"
 	// Missed means that no process ran the tick in time.
-	Missed Outcome = "missed"
+	Missed Result = "missed"
 )
 
 // A Record is the outcome of a run of a job, for a tick or by hand, or of one or more ticks for
@@ -46,12 +46,12 @@ type Record struct {
 	Until time.Time `json:"until,omitzero"`
 	Ticks int       `json:"ticks,omitempty"`
 
-	Outcome Outcome   `json:"outcome"`
-	Who     string    `json:"who"`             // the process: its label (guard.WithLabel)
-	Fence   uint64    `json:"fence,omitempty"` // what guard.Fence says in the job
-	Start   time.Time `json:"start,omitzero"`
-	End     time.Time `json:"end,omitzero"`
-	Reason  string    `json:"reason,omitempty"` // the error, or why it was skipped or missed
+	Result Result    `json:"result"`
+	Who    string    `json:"who"`             // the process: its label (guard.WithLabel)
+	Fence  uint64    `json:"fence,omitempty"` // what guard.Fence says in the job
+	Start  time.Time `json:"start,omitzero"`
+	End    time.Time `json:"end,omitzero"`
+	Reason string    `json:"reason,omitempty"` // the error, or why it was skipped or missed
 }
 
 // Records returns the records of the newest ticks of a job and of its newest runs by hand, at most
@@ -99,7 +99,7 @@ func newest(name string, logs view, n int) []Record {
 		case at < 0:
 			records = append(records, e.Record)
 		// the beginning of a run that has ended comes after its end
-		case records[at].Outcome == Running:
+		case records[at].Result == Running:
 			records[at] = e.Record
 		}
 	}
@@ -146,14 +146,14 @@ func (b *job) recordBeginning(r Record) (ended func()) {
 // longRun is how long a run takes before it is recorded as Running.
 const longRun = time.Second
 
-// Outcomes that are not on record.
+// Results that are not on record.
 const (
-	elsewhere Outcome = "elsewhere" // another process has handled it: only hooks are notified
+	elsewhere Result = "elsewhere" // another process has handled it: only hooks are notified
 	// Unavailable means that this process could not ask the store about the tick until the start
 	// deadline. Another process may have run it. This one asks again until the store answers, and
 	// then the tick is Missed, or run if it is to be caught up with, or was handled elsewhere.
 	// Observers receive it, but it is not on record.
-	Unavailable Outcome = "unavailable"
+	Unavailable Result = "unavailable"
 )
 
 // Why a tick did not run here, in a word.
@@ -168,7 +168,7 @@ const (
 // found instead.
 func (b *job) report(r Record, label, skipped string) {
 	b.jobs.guard.Adapter().Report(context.WithoutCancel(b.jobs.ctx), guard.Outcome{
-		Adapter: "cron", Result: string(r.Outcome), Skipped: skipped, Name: b.kind, Start: r.Start, Duration: r.End.Sub(r.Start), Fence: r.Fence, Label: label,
+		Adapter: "cron", Result: string(r.Result), Skipped: skipped, Name: b.kind, Start: r.Start, Duration: r.End.Sub(r.Start), Fence: r.Fence, Label: label,
 	}, b.lease...)
 }
 

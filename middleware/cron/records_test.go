@@ -29,7 +29,7 @@ func TestRecords_ofRuns(t *testing.T) {
 	for title, test := range map[string]struct {
 		f       func(context.Context) error
 		opts    []guardcron.Option
-		outcome guardcron.Outcome
+		outcome guardcron.Result
 		reason  string
 		took    time.Duration
 	}{
@@ -53,7 +53,7 @@ func TestRecords_ofRuns(t *testing.T) {
 				r := records[0]
 				require.NotZero(s.t, r.Fence)
 				at := instant(s.t, "2026-06-15T13:00:00Z")
-				want := guardcron.Record{Job: "job", Tick: at, Outcome: test.outcome, Who: "web-1 pid 42", Fence: r.Fence, Start: at, End: at.Add(test.took), Reason: test.reason}
+				want := guardcron.Record{Job: "job", Tick: at, Result: test.outcome, Who: "web-1 pid 42", Fence: r.Fence, Start: at, End: at.Add(test.took), Reason: test.reason}
 				r.Start, r.End = r.Start.Round(time.Second), r.End.Round(time.Second)
 				require.Equal(s.t, want, r)
 				require.Equal(s.t, records[0], o.records[0], "observers receive the same")
@@ -72,7 +72,7 @@ func TestRecords_ofARunUnderWay(t *testing.T) {
 		s.until("2026-06-15T13:01:00Z")
 		r := p.records("job")
 		require.Len(s.t, r, 1)
-		require.Equal(s.t, guardcron.Running, r[0].Outcome)
+		require.Equal(s.t, guardcron.Running, r[0].Result)
 		require.Equal(s.t, instant(s.t, "2026-06-15T13:00:00Z"), r[0].Start)
 		require.Zero(s.t, r[0].End)
 		require.Equal(s.t, "a", r[0].Who)
@@ -188,7 +188,7 @@ func TestRecords_leaveOutWhatIsNotTheirs(t *testing.T) {
 		p.add("job", "* * * * *", nil)
 		p.cron.Start()
 		s.until("2026-06-15T12:02:30Z")
-		for i, text := range []string{"garbage", "{}", "null", "[1]", `"ran"`, `{"tick":"now","outcome":"ran"}`, `{"outcome":7}`, "\xff\x00", strings.Repeat("[", 60000), `{"level":"info"}`} {
+		for i, text := range []string{"garbage", "{}", "null", "[1]", `"ran"`, `{"tick":"now","result":"ran"}`, `{"result":7}`, "\xff\x00", strings.Repeat("[", 60000), `{"level":"info"}`} {
 			entry := driver.Entry{At: time.Now().Add(s.base).UnixMilli() + int64(i), Record: []byte(text)}
 			require.NoError(s.t, s.store.Append(context.Background(), key, entry, 1000))
 		}
@@ -218,7 +218,7 @@ func TestRecords_cutHugeErrors(t *testing.T) {
 				s.until("2026-06-15T12:01:30Z")
 				r := p.records("job")
 				require.Len(s.t, r, 1)
-				require.Equal(s.t, guardcron.Failed, r[0].Outcome)
+				require.Equal(s.t, guardcron.Failed, r[0].Result)
 				require.NotEmpty(s.t, r[0].Reason)
 				require.LessOrEqual(s.t, len(r[0].Reason), 3*4096)
 				require.Equal(s.t, text, o.records[0].Reason, "observers in this process receive all of it")
@@ -233,9 +233,9 @@ func TestRecords_cutHugeErrors(t *testing.T) {
 func TestRecord_asJSON(t *testing.T) {
 	t.Parallel()
 	at := instant(t, "2026-06-15T13:00:00Z")
-	text, err := json.Marshal(guardcron.Record{Job: "job", Tick: at, Outcome: guardcron.Ran, Who: "a", Fence: 7, Start: at, End: at.Add(time.Second)})
+	text, err := json.Marshal(guardcron.Record{Job: "job", Tick: at, Result: guardcron.Ran, Who: "a", Fence: 7, Start: at, End: at.Add(time.Second)})
 	require.NoError(t, err)
-	require.JSONEq(t, `{"tick":"2026-06-15T13:00:00Z","outcome":"ran","who":"a","fence":7,"start":"2026-06-15T13:00:00Z","end":"2026-06-15T13:00:01Z"}`, string(text))
+	require.JSONEq(t, `{"tick":"2026-06-15T13:00:00Z","result":"ran","who":"a","fence":7,"start":"2026-06-15T13:00:00Z","end":"2026-06-15T13:00:01Z"}`, string(text))
 }
 
 // Observers report and decide nothing: not even by a panic.
@@ -247,7 +247,7 @@ func TestObservers_areAllCalledAndContained(t *testing.T) {
 		observer := func(name string, panics bool) func(guardcron.Record) {
 			return func(r guardcron.Record) {
 				mu.Lock()
-				received = append(received, fmt.Sprintf("%s %s %s", name, r.Tick.Format(time.TimeOnly), r.Outcome))
+				received = append(received, fmt.Sprintf("%s %s %s", name, r.Tick.Format(time.TimeOnly), r.Result))
 				mu.Unlock()
 				if panics {
 					panic(name)

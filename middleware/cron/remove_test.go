@@ -53,7 +53,7 @@ func TestRemove_whileItWaits(t *testing.T) {
 		other.cron.Start()
 		s.until("2026-06-15T12:01:01Z")
 		p := s.process("p", setup{skew: 900 * time.Millisecond})
-		p.add("job", "* * * * *", nil, guardcron.WithBusy(guardcron.Wait), guardcron.WithStartDeadline(time.Hour))
+		p.add("job", "* * * * *", nil, guardcron.WithOverlap(guardcron.Wait), guardcron.WithStartDeadline(time.Hour))
 		p.cron.Start()
 		s.until("2026-06-15T12:02:10Z")
 		require.NoError(s.t, p.Remove("job"))
@@ -113,7 +113,7 @@ func TestJobs_areSafeForConcurrentUse(t *testing.T) {
 	jobs, err := guardcron.New(g, c)
 	require.NoError(t, err)
 	guardcron.SetClock(jobs, time.Hour) // it is right soon
-	_, err = jobs.AddFunc("job", "* * * * * *", none, guardcron.WithCatchUp(guardcron.UpTo(10)))
+	_, err = jobs.AddFunc("job", "* * * * * *", none, guardcron.WithCatchUp(10))
 	require.NoError(t, err)
 	ctx := t.Context()
 	var all sync.WaitGroup

@@ -196,11 +196,11 @@ func (p *process) noting(f func(ctx context.Context) error) func(ctx context.Con
 func text(r guardcron.Record) string {
 	switch {
 	case r.Tick.IsZero():
-		return "by hand " + string(r.Outcome)
+		return "by hand " + string(r.Result)
 	case r.Ticks > 0:
-		return r.Tick.Format(time.TimeOnly) + "-" + r.Until.Format(time.TimeOnly) + " " + string(r.Outcome)
+		return r.Tick.Format(time.TimeOnly) + "-" + r.Until.Format(time.TimeOnly) + " " + string(r.Result)
 	}
-	return r.Tick.Format(time.TimeOnly) + " " + string(r.Outcome)
+	return r.Tick.Format(time.TimeOnly) + " " + string(r.Result)
 }
 
 // outcomes returns the records of a job, the oldest first, as text.
@@ -259,7 +259,7 @@ func none(context.Context) error { return nil }
 // onMissed calls f for the ticks that no process ran.
 func onMissed(f func(guardcron.Record)) guardcron.Option {
 	return guardcron.WithObserver(func(r guardcron.Record) {
-		if r.Outcome == guardcron.Missed {
+		if r.Result == guardcron.Missed {
 			f(r)
 		}
 	})

@@ -37,8 +37,8 @@ func TestStart_afterAStandstillRunsNoOldTickAtTheExpenseOfTheCurrentOne(t *testi
 		last string // of the ticks that are missed
 	}{
 		"no catch-up":    {nil, 0, "12:06:00"},
-		"the newest":     {[]guardcron.Option{guardcron.WithCatchUp(guardcron.Newest)}, 1, "12:05:50"},
-		"the newest two": {[]guardcron.Option{guardcron.WithCatchUp(guardcron.UpTo(2))}, 2, "12:05:40"},
+		"the newest":     {[]guardcron.Option{guardcron.WithCatchUp(1)}, 1, "12:05:50"},
+		"the newest two": {[]guardcron.Option{guardcron.WithCatchUp(2)}, 2, "12:05:40"},
 	} {
 		t.Run(title, func(t *testing.T) {
 			t.Parallel()
@@ -55,9 +55,9 @@ func TestStart_afterAStandstillRunsNoOldTickAtTheExpenseOfTheCurrentOne(t *testi
 				var left []string
 				ran := map[string]bool{}
 				for _, r := range p.records("job") {
-					if r.Outcome == guardcron.Ran && r.Who != "before" {
+					if r.Result == guardcron.Ran && r.Who != "before" {
 						ran[r.Tick.Format(time.TimeOnly)] = true
-					} else if r.Who != "before" && r.Outcome != guardcron.Running {
+					} else if r.Who != "before" && r.Result != guardcron.Running {
 						left = append(left, text(r))
 					}
 				}
@@ -94,7 +94,7 @@ func TestStart_runsWhatADeadProcessHasBegun(t *testing.T) {
 		"its lease has gone": {"2026-06-15T13:00:45Z", nil, []string{"13:00:00 lost", "13:00:00 ran"}},
 		"it is too late":     {"2026-06-15T13:02:00Z", nil, []string{"13:00:00 lost", "13:00:00 missed"}},
 		"a day later":        {"2026-06-16T12:30:00Z", nil, []string{"13:00:00 lost"}},
-		"and caught up with": {"2026-06-15T13:02:00Z", []guardcron.Option{guardcron.WithCatchUp(guardcron.Newest)}, []string{"13:00:00 lost", "13:00:00 ran"}},
+		"and caught up with": {"2026-06-15T13:02:00Z", []guardcron.Option{guardcron.WithCatchUp(1)}, []string{"13:00:00 lost", "13:00:00 ran"}},
 	} {
 		t.Run(title, func(t *testing.T) {
 			t.Parallel()
@@ -162,8 +162,8 @@ func TestStart_firstOneEverLosesNoTickThatAProcessHasBegun(t *testing.T) {
 					s.sleep(3 * time.Minute)
 					var got []string
 					for _, r := range counts.records("job") {
-						if r.Tick.Equal(instant(s.t, "2026-06-15T13:00:00Z")) && (r.Who == "counts" || r.Outcome == guardcron.Lost) {
-							got = append(got, string(r.Outcome))
+						if r.Tick.Equal(instant(s.t, "2026-06-15T13:00:00Z")) && (r.Who == "counts" || r.Result == guardcron.Lost) {
+							got = append(got, string(r.Result))
 						}
 					}
 					require.Equal(s.t, begun, len(got) > 0, "begun: %v, on record: %v", begun, counts.outcomes("job"))
@@ -235,9 +235,9 @@ func TestLong_catchUpLeavesSkipAndTheDeadlineOnForARunLongerThanItsPeriod(t *tes
 		opts  []guardcron.Option
 	}{
 		"no catch-up":      {"0 * * * * *", 95 * time.Second, nil},
-		"Newest":           {"0 * * * * *", 95 * time.Second, []guardcron.Option{guardcron.WithCatchUp(guardcron.Newest)}},
-		"UpTo(3)":          {"0 * * * * *", 74 * time.Second, []guardcron.Option{guardcron.WithCatchUp(guardcron.UpTo(3))}},
-		"UpTo(3) and Wait": {"0 * * * * *", 74 * time.Second, []guardcron.Option{guardcron.WithCatchUp(guardcron.UpTo(3)), guardcron.WithBusy(guardcron.Wait)}},
+		"Newest":           {"0 * * * * *", 95 * time.Second, []guardcron.Option{guardcron.WithCatchUp(1)}},
+		"UpTo(3)":          {"0 * * * * *", 74 * time.Second, []guardcron.Option{guardcron.WithCatchUp(3)}},
+		"UpTo(3) and Wait": {"0 * * * * *", 74 * time.Second, []guardcron.Option{guardcron.WithCatchUp(3), guardcron.WithOverlap(guardcron.Wait)}},
 	} {
 		t.Run(title, func(t *testing.T) {
 			t.Parallel()
@@ -282,7 +282,7 @@ func TestCatchUp_oneCurrentTickWaitsForALongRun(t *testing.T) {
 				time.Sleep(3 * time.Hour) // virtual time
 			}
 			return nil
-		}, guardcron.WithCatchUp(guardcron.Newest))
+		}, guardcron.WithCatchUp(1))
 		p.cron.Start()
 		s.until("2026-06-15T19:00:30Z")
 		require.Equal(s.t, []string{"13:00:00 ran", "14:00:00 missed", "15:00:00 ran", "16:00:00 skipped", "17:00:00 skipped", "18:00:00 ran", "19:00:00 ran"},

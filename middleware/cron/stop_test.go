@@ -15,7 +15,7 @@ import (
 func TestCronStop_doesNotWaitForATickThatRunsElsewhere(t *testing.T) {
 	t.Parallel()
 	for title, opts := range map[string][]guardcron.Option{
-		"Skip": nil, "Wait": {guardcron.WithBusy(guardcron.Wait), guardcron.WithStartDeadline(2 * time.Minute)}, "Allow": {guardcron.WithBusy(guardcron.Allow)},
+		"Skip": nil, "Wait": {guardcron.WithOverlap(guardcron.Wait), guardcron.WithStartDeadline(2 * time.Minute)}, "Allow": {guardcron.WithOverlap(guardcron.Allow)},
 	} {
 		t.Run(title, func(t *testing.T) {
 			t.Parallel()

@@ -196,7 +196,7 @@ func (b *job) isDone(tick, begin time.Time, err error) bool {
 	if !errors.As(err, &done) {
 		return false
 	}
-	b.report(Record{Outcome: elsewhere, Start: begin.UTC(), End: b.now().UTC()}, done.Label, skippedDone)
+	b.report(Record{Result: elsewhere, Start: begin.UTC(), End: b.now().UTC()}, done.Label, skippedDone)
 	b.settle(tick)
 	b.markAgain()
 	return true
@@ -233,7 +233,7 @@ func untilOver(busy *guard.BusyError) time.Duration { return max(busy.Left, 0) +
 // cannot notifies the observers that the store could not be asked. This process asks again.
 func (b *job) cannot(tick time.Time, err error) {
 	now := b.now().UTC()
-	r := Record{Job: b.name, Tick: tick.UTC(), Outcome: Unavailable, Who: b.who(), Start: now, End: now, Reason: err.Error()}
+	r := Record{Job: b.name, Tick: tick.UTC(), Result: Unavailable, Who: b.who(), Start: now, End: now, Reason: err.Error()}
 	b.report(r, "", string(Unavailable))
 	for _, f := range b.observed {
 		contained(func() { f(r) })

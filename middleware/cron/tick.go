@@ -152,8 +152,8 @@ func (b *job) enter(h *held, s start) (own *guard.Lease, end func(), waited bool
 // isHeldUp reports whether the error is that an old tick runs, or one that an old tick has delayed.
 func (b *job) isHeldUp(err error) bool { return b.isLabel(err, oldLabel) || b.isLabel(err, heldLabel) }
 
-// patience returns for how long a tick waits for the run that keeps the job busy, whatever WithBusy
-// says. It is 0 if the error is another one.
+// patience returns for how long a tick waits for the run that keeps the job busy, whatever
+// WithOverlap says. It is 0 if the error is another one.
 //
 // A lease that is held for this very tick is that of a process which has died, and ends soon. If
 // an old tick runs, the newest current one waits: until the deadline, or the next tick. The ticks
@@ -206,7 +206,7 @@ func (b *job) giveUp(h *held, err error) {
 // leaveOut ends a tick without a run.
 func (b *job) leaveOut(h *held, skipped, reason string) {
 	now := b.now().UTC()
-	b.record(Record{Tick: h.tick.UTC(), Outcome: Skipped, Who: b.who(), Fence: h.lease.Fence(), Start: now, End: now, Reason: reason}, skipped)
+	b.record(Record{Tick: h.tick.UTC(), Result: Skipped, Who: b.who(), Fence: h.lease.Fence(), Start: now, End: now, Reason: reason}, skipped)
 	h.complete()
 	b.finish(h.tick)
 }
@@ -215,7 +215,7 @@ func (b *job) leaveOut(h *held, skipped, reason string) {
 // again. ctx ends with any of them.
 func (b *job) run(ctx context.Context, h *held, own *guard.Lease) {
 	r := Record{Tick: h.tick.UTC(), Fence: guard.Fence(ctx)}
-	_ = b.call(context.WithValue(ctx, tickContext{}, h.tick.UTC()), own, r, func(ctx context.Context, o Outcome, begun bool) error {
+	_ = b.call(context.WithValue(ctx, tickContext{}, h.tick.UTC()), own, r, func(ctx context.Context, o Result, begun bool) error {
 		// A store that cannot be asked shows in the hooks of the lease.
 		if o == Ran || o == Skipped || begun && !b.rerun {
 			return h.lease.Complete(ctx)
@@ -244,7 +244,7 @@ func (b *job) byHand(ctx context.Context, tookOver bool) (begun bool, err error)
 		defer func() { _ = lease.Release(ctx) }() // it ends by itself otherwise
 		own, ctx, r.Fence = lease, lease.Context(), lease.Fence()
 	}
-	return true, b.call(ctx, own, r, func(context.Context, Outcome, bool) error { return nil })
+	return true, b.call(ctx, own, r, func(context.Context, Result, bool) error { return nil })
 }
 
 // enterByHand takes the lease of the job.
@@ -265,30 +265,30 @@ func (b *job) enterByHand(ctx context.Context, tookOver bool) (lease *guard.Leas
 // call calls the function, under a lease if there is one, and records the run. It calls ended,
 // with the context of the run, when the function has ended, even by a panic, which propagates.
 // ended may find that the lease was lost: in a process that was paused, the context can be behind.
-func (b *job) call(ctx context.Context, own *guard.Lease, r Record, ended func(ctx context.Context, o Outcome, begun bool) error) (err error) {
+func (b *job) call(ctx context.Context, own *guard.Lease, r Record, ended func(ctx context.Context, o Result, begun bool) error) (err error) {
 	if b.overlap == Allow && b.longest > 0 { // there is no lease of the job that would end it
 		bounded, cancel := context.WithTimeoutCause(ctx, b.longest, &guard.LostError{Key: b.runKey(), Fence: r.Fence, Reason: guard.LossMaxHold})
 		defer cancel()
 		ctx = bounded
 	}
 	ctx = context.WithValue(ctx, runContext{b}, true)
-	r.Outcome, r.Who, r.Start = Running, b.who(), b.now().UTC()
+	r.Result, r.Who, r.Start = Running, b.who(), b.now().UTC()
 	defer b.recordBeginning(r)()
 	run := ctx // with what the hooks put in
 	// writing the record may have taken longer than the lease lasts
 	begun, returned := ctx.Err() == nil, false
 	defer func() {
-		r.Outcome, r.Reason = outcome(ctx, returned, err)
+		r.Result, r.Reason = resultOf(ctx, returned, err)
 		r.End = b.now().UTC()
-		if r.Outcome != Ran && (own == nil || own.Valid()) {
+		if r.Result != Ran && (own == nil || own.Valid()) {
 			// First: if this process dies between the two, no other process would report the run,
 			// because its tick is done.
 			b.record(r, "")
-			_ = ended(run, r.Outcome, begun)
+			_ = ended(run, r.Result, begun)
 			return
 		}
-		if lost := ended(run, r.Outcome, begun); errors.Is(lost, guard.ErrLost) && r.Outcome != Lost {
-			r.Outcome, r.Reason = Lost, lost.Error()
+		if lost := ended(run, r.Result, begun); errors.Is(lost, guard.ErrLost) && r.Result != Lost {
+			r.Result, r.Reason = Lost, lost.Error()
 		}
 		b.record(r, "")
 	}()
@@ -309,8 +309,8 @@ func (b *job) call(ctx context.Context, own *guard.Lease, r Record, ended func(c
 	return err
 }
 
-// outcome says how a run has ended.
-func outcome(ctx context.Context, returned bool, err error) (Outcome, string) {
+// resultOf says how a run has ended.
+func resultOf(ctx context.Context, returned bool, err error) (Result, string) {
 	reason := ""
 	if err != nil {
 		reason = err.Error()

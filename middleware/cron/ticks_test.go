@@ -107,7 +107,7 @@ func TestNext_calledByOthersChangesNothing(t *testing.T) {
 	t.Parallel()
 	onSite(t, "2026-06-15T12:00:30Z", func(s *site) {
 		p := s.process("a", setup{})
-		id := p.add("job", "* * * * *", nil, guardcron.WithCatchUp(guardcron.UpTo(10)))
+		id := p.add("job", "* * * * *", nil, guardcron.WithCatchUp(10))
 		p.cron.Start()
 		for range 20 {
 			var next []string

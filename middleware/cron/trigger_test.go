@@ -65,19 +65,19 @@ func TestTrigger_runsTheJobOnceInOneOfTheProcesses(t *testing.T) {
 		require.Eventually(t, func() bool {
 			records, err := control.Records(ctx, "nightly", 10)
 			require.NoError(t, err)
-			return len(records) == int(want) && records[0].Outcome != guardcron.Running
+			return len(records) == int(want) && records[0].Result != guardcron.Running
 		}, 10*time.Second, 10*time.Millisecond)
 		time.Sleep(2 * time.Millisecond) // triggers are distinguished by milliseconds
 	}
 	require.Equal(t, int32(3), ran.Load())
 	records, err := control.Records(ctx, "nightly", 10)
 	require.NoError(t, err)
-	var outcomes []guardcron.Outcome
+	var outcomes []guardcron.Result
 	for _, r := range records {
 		require.True(t, r.Tick.IsZero(), "it is a run by hand")
-		outcomes = append(outcomes, r.Outcome)
+		outcomes = append(outcomes, r.Result)
 	}
-	require.Equal(t, []guardcron.Outcome{guardcron.Ran, guardcron.Panicked, guardcron.Ran}, outcomes)
+	require.Equal(t, []guardcron.Result{guardcron.Ran, guardcron.Panicked, guardcron.Ran}, outcomes)
 
 	require.ErrorContains(t, control.Trigger(ctx, "weekly"), `job "weekly": no process has announced it`)
 }
@@ -297,7 +297,7 @@ func (f *fleet) trigger(then func()) {
 	require.Eventually(f.t, func() bool { return f.ran.Load() > before }, procSoon, time.Millisecond, "it is lost")
 	require.Eventually(f.t, func() bool {
 		records, err := f.admin.Records(context.Background(), "job", 100)
-		return err == nil && len(records) == int(f.ran.Load()) && records[0].Outcome == guardcron.Ran
+		return err == nil && len(records) == int(f.ran.Load()) && records[0].Result == guardcron.Ran
 	}, procSoon, time.Millisecond)
 	require.Equal(f.t, before+1, f.ran.Load(), "it is run again")
 }
@@ -317,9 +317,9 @@ func TestTrigger_isNotLostIfACronIsStopped(t *testing.T) {
 		},
 		"all but the last of four": func(f *fleet) {
 			for range 3 {
-				f.start(guardcron.WithBusy(guardcron.Allow)).cron.Stop()
+				f.start(guardcron.WithOverlap(guardcron.Allow)).cron.Stop()
 			}
-			f.start(guardcron.WithBusy(guardcron.Allow))
+			f.start(guardcron.WithOverlap(guardcron.Allow))
 			for range 20 {
 				f.trigger(nothing)
 			}

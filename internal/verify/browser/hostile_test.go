@@ -95,10 +95,10 @@ func attack(t *testing.T, store guard.Locker, text string) {
 		return // JSON has no such names of jobs
 	}
 	require.NoError(t, cronlog.Announce(t.Context(), ledger, text, text))
-	for i, outcome := range []guardcron.Outcome{guardcron.Failed, guardcron.Ran, guardcron.Outcome(text)} {
+	for i, outcome := range []guardcron.Result{guardcron.Failed, guardcron.Ran, guardcron.Result(text)} {
 		at := now.Add(-time.Duration(i+1) * time.Minute)
 		require.NoError(t, cronlog.Record(t.Context(), ledger, text, guardcron.Record{
-			Tick: at, Start: at, End: at, Outcome: outcome, Who: text, Reason: text,
+			Tick: at, Start: at, End: at, Result: outcome, Who: text, Reason: text,
 		}))
 	}
 }

@@ -141,7 +141,7 @@ func (s *site) schedule() {
 	}
 	outcomes := strings.Fields("ran ran ran failed ran ran missed ran skipped ran ran lost ran panicked " +
 		"ran ran ran running")
-	why := map[guardcron.Outcome]string{
+	why := map[guardcron.Result]string{
 		guardcron.Failed:   "unexpected EOF",
 		guardcron.Missed:   "no process was up",
 		guardcron.Skipped:  "the job is paused",
@@ -149,10 +149,10 @@ func (s *site) schedule() {
 		guardcron.Panicked: "index out of range",
 	}
 	for i, word := range outcomes {
-		outcome := guardcron.Outcome(word)
+		outcome := guardcron.Result(word)
 		tick := today.AddDate(0, 0, i-len(outcomes)).Add(3 * time.Hour)
 		who := []string{web1, web2}[i%2]
-		r := guardcron.Record{Tick: tick, Outcome: outcome, Who: who, Reason: why[outcome]}
+		r := guardcron.Record{Tick: tick, Result: outcome, Who: who, Reason: why[outcome]}
 		if outcome != guardcron.Missed && outcome != guardcron.Skipped {
 			r.Start, r.Fence = tick, uint64(1+i)
 			if outcome != guardcron.Running {
@@ -160,7 +160,7 @@ func (s *site) schedule() {
 			}
 		}
 		require.NoError(s, cronlog.Record(s.Context(), s.ledger, "nightly report", r))
-		r = guardcron.Record{Tick: tick, Outcome: guardcron.Ran, Who: r.Who, Start: tick, End: tick.Add(time.Second)}
+		r = guardcron.Record{Tick: tick, Result: guardcron.Ran, Who: r.Who, Start: tick, End: tick.Add(time.Second)}
 		require.NoError(s, cronlog.Record(s.Context(), s.ledger, "nightly backup", r))
 	}
 }

@@ -103,11 +103,11 @@ func (k *ticker) run(ctx context.Context) error {
 // marker may be missing.
 func (k *ticker) ended(r guardcron.Record) {
 	w := k.worker.world
-	w.trace.add("%s has handled the tick at %v: %s", k.worker.name, r.Tick.Sub(w.start), r.Outcome)
-	if r.Outcome == guardcron.Skipped {
+	w.trace.add("%s has handled the tick at %v: %s", k.worker.name, r.Tick.Sub(w.start), r.Result)
+	if r.Result == guardcron.Skipped {
 		w.skippedTicks.Store(tickKey(r.Tick), true)
 	}
-	if r.Outcome != guardcron.Ran {
+	if r.Result != guardcron.Ran {
 		return
 	}
 	key := tickKey(r.Tick)

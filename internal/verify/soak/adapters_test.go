@@ -150,9 +150,9 @@ var cronJobs = map[string]time.Duration{"short": 10 * time.Millisecond, "long": 
 
 func (w *worker) serveCron() (end func(context.Context) error, err error) {
 	c := cron.New(cron.WithSeconds(), cron.WithLogger(cron.DiscardLogger))
-	jobs, err := guardcron.New(w.guard, c, guardcron.WithBusy(guardcron.Wait), guardcron.WithRerun(), guardcron.WithStartDeadline(startDeadline),
+	jobs, err := guardcron.New(w.guard, c, guardcron.WithOverlap(guardcron.Wait), guardcron.WithRerun(), guardcron.WithStartDeadline(startDeadline),
 		guardcron.WithObserver(func(r guardcron.Record) {
-			if r.Outcome != guardcron.Ran && !r.Tick.IsZero() {
+			if r.Result != guardcron.Ran && !r.Tick.IsZero() {
 				last := r.Until
 				if last.IsZero() {
 					last = r.Tick

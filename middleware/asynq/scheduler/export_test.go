@@ -29,7 +29,7 @@ type Due struct {
 }
 
 // DueTicks parses a spec and calls dueTicks.
-func DueTicks(spec string, last, now time.Time, deadline time.Duration, c CatchUp) (Due, error) {
+func DueTicks(spec string, last, now time.Time, deadline time.Duration, c int) (Due, error) {
 	s, err := parse(spec)
 	if err != nil {
 		return Due{}, err

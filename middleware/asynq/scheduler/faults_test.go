@@ -207,7 +207,7 @@ func TestLong_everyTickIsEnqueuedOnceOrReportedUnderFaults(t *testing.T) {
 		"scaled to zero for 20 s":          {off: []time.Duration{0, 0}, strip: 20 * time.Second, do: scale(20 * time.Second)},
 		"scaled to zero for an hour":       {off: []time.Duration{0, 0}, strip: time.Hour, do: scale(time.Hour)},
 	} {
-		for policy, catchUp := range map[string]guardscheduler.CatchUp{"no catch-up": guardscheduler.NoCatchUp, "newest": guardscheduler.Newest, "up to 1000": guardscheduler.UpTo(1000)} {
+		for policy, catchUp := range map[string]int{"no catch-up": 0, "newest": 1, "up to 1000": 1000} {
 			for _, spec := range []string{"@every 7s", "* * * * *", "*/20 * * * *"} {
 				t.Run(name+"/"+policy+"/"+spec, func(t *testing.T) {
 					synctest.Test(t, func(t *testing.T) {
@@ -246,9 +246,9 @@ func TestLong_everyTickIsEnqueuedOnceOrReportedUnderFaults(t *testing.T) {
 							}
 						}
 						switch catchUp {
-						case guardscheduler.NoCatchUp:
+						case 0:
 							require.Zero(t, caught)
-						case guardscheduler.Newest:
+						case 1:
 							require.LessOrEqual(t, caught, 1)
 						default:
 							require.Empty(t, c.missed)
@@ -266,7 +266,7 @@ func TestLong_everyTickIsEnqueuedOnceOrReportedUnderFaults(t *testing.T) {
 
 // A deployment changes the spec: the ticks that only the new one has, before it came, are none.
 func TestFaults_aChangedSpecBeginsAnew(t *testing.T) {
-	for _, catchUp := range []guardscheduler.CatchUp{guardscheduler.NoCatchUp, guardscheduler.Newest} {
+	for _, catchUp := range []int{0, 1} {
 		synctest.Test(t, func(t *testing.T) {
 			c := &cloud{store: memory.New(), t: t, enqueued: map[time.Time]int{}, late: map[time.Time]time.Duration{}, missed: map[time.Time]bool{}}
 			day := time.Now().UTC().Truncate(24 * time.Hour)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/middleware/internal/refused"
+	"github.com/seed-1795987d/onerun/middleware/internal/ticks"
 )
 
 // The defaults and bounds.
@@ -21,21 +22,8 @@ const (
 
 	// defaultTTL is the TTL of a tick's lease: how long a tick stays taken if the process that was
 	// going to enqueue it dies.
-	defaultTTL  = 5 * time.Second
-	mostCatchUp = 1000
+	defaultTTL = 5 * time.Second
 )
-
-// CatchUp sets what happens to ticks that are older than the start deadline.
-type CatchUp int
-
-// NoCatchUp reports them as missed. Newest enqueues the newest of them.
-const (
-	NoCatchUp CatchUp = 0
-	Newest    CatchUp = 1
-)
-
-// UpTo enqueues the newest n of them, the oldest first.
-func UpTo(n int) CatchUp { return CatchUp(n) }
 
 // An Option is a setting of New and NewManager. They refuse a setting that cannot work.
 type Option func(*settings)
@@ -46,7 +34,7 @@ type settings struct {
 
 	memory   time.Duration
 	deadline time.Duration
-	catchUp  CatchUp
+	catchUp  int
 	lease    []guard.Option
 	observed []func(Outcome)
 	named    bool // the caller has named the lease
@@ -125,15 +113,10 @@ func WithStartDeadline(d time.Duration) Option {
 	return func(s *settings) { s.Positive(&s.deadline, "WithStartDeadline", d) }
 }
 
-// WithCatchUp sets what happens to ticks that are older than the start deadline. Defaults to
-// NoCatchUp.
-func WithCatchUp(c CatchUp) Option {
-	return func(s *settings) {
-		if c < 0 || c > mostCatchUp {
-			s.Refuse("WithCatchUp", int(c), fmt.Sprintf("must be from 0 to %d", mostCatchUp))
-		}
-		s.catchUp = c
-	}
+// WithCatchUp enqueues the newest n of the ticks that are older than the start deadline, the oldest
+// first. The others are reported as missed. n is at most 1000. Defaults to 0.
+func WithCatchUp(n int) Option {
+	return func(s *settings) { s.Between(&s.catchUp, "WithCatchUp", n, 0, ticks.MaxCatchUp) }
 }
 
 // WithLease sets options of the lease under which a task is enqueued, such as guard.WithHook and

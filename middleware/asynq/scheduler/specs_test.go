@@ -38,7 +38,7 @@ func (c *cloud) requireEach(t *testing.T, spec string, from, to time.Time, misse
 	require.Equal(t, missed, n, spec)
 }
 
-var allCatchUps = []guardscheduler.CatchUp{guardscheduler.NoCatchUp, guardscheduler.Newest, guardscheduler.UpTo(100)}
+var allCatchUps = []int{0, 1, 100}
 
 // Two specs for the same task. The second came later.
 const oftenSpec, dailySpec = "*/5 * * * *", "7 1 * * *"

@@ -56,7 +56,7 @@ const mostLooks = 100
 // dueTicks returns the ticks to enqueue and to give up at now, if the ticks up to last need no
 // care. The ticks to enqueue are those that are not older than the deadline, and the newest of the
 // others that catch-up wants. They are in the location of now.
-func dueTicks(s cron.Schedule, last, now time.Time, deadline time.Duration, c CatchUp) due {
+func dueTicks(s cron.Schedule, last, now time.Time, deadline time.Duration, c int) due {
 	var d due
 	oldest := now.Add(-deadline)
 	var old []time.Time
@@ -77,7 +77,7 @@ func dueTicks(s cron.Schedule, last, now time.Time, deadline time.Duration, c Ca
 				d.run = append(d.run, t)
 				continue
 			}
-			if old = append(old, t); len(old) > int(c) {
+			if old = append(old, t); len(old) > c {
 				giveUp(old[0])
 				old = old[1:]
 			}

@@ -110,7 +110,7 @@ func TestTicks_due(t *testing.T) {
 	for _, test := range []struct {
 		name, spec, last, now string
 		deadline              time.Duration
-		catchUp               guardscheduler.CatchUp
+		catchUp               int
 		run                   []string
 		missed                string // "n first last"
 	}{
@@ -126,14 +126,14 @@ func TestTicks_due(t *testing.T) {
 		{"older ones are missed", "* * * * *", "2026-11-21T08:00:00Z", "2026-11-21T09:00:30Z", 2 * time.Minute, 0,
 			[]string{"2026-11-21T08:59:00Z", "2026-11-21T09:00:00Z"}, "58 2026-11-21T08:01:00Z 2026-11-21T08:58:00Z"},
 		{"one is missed", "0 8 * * *", "2026-11-21T07:00:00Z", "2026-11-21T09:30:00Z", time.Minute, 0, nil, "1 2026-11-21T08:00:00Z 2026-11-21T08:00:00Z"},
-		{"one is caught up with", "0 8 * * *", "2026-11-21T07:00:00Z", "2026-11-21T09:30:00Z", time.Minute, guardscheduler.Newest, []string{"2026-11-21T08:00:00Z"}, ""},
-		{"the newest of the old, and what is in time", "@every 10m", "2026-11-21T08:00:00Z", "2026-11-21T09:00:30Z", time.Minute, guardscheduler.Newest,
+		{"one is caught up with", "0 8 * * *", "2026-11-21T07:00:00Z", "2026-11-21T09:30:00Z", time.Minute, 1, []string{"2026-11-21T08:00:00Z"}, ""},
+		{"the newest of the old, and what is in time", "@every 10m", "2026-11-21T08:00:00Z", "2026-11-21T09:00:30Z", time.Minute, 1,
 			[]string{"2026-11-21T08:50:00Z", "2026-11-21T09:00:00Z"}, "4 2026-11-21T08:10:00Z 2026-11-21T08:40:00Z"},
-		{"some of the old", "@every 10m", "2026-11-21T08:00:00Z", "2026-11-21T09:05:00Z", time.Minute, guardscheduler.UpTo(2),
+		{"some of the old", "@every 10m", "2026-11-21T08:00:00Z", "2026-11-21T09:05:00Z", time.Minute, 2,
 			[]string{"2026-11-21T08:50:00Z", "2026-11-21T09:00:00Z"}, "4 2026-11-21T08:10:00Z 2026-11-21T08:40:00Z"},
-		{"more than there are", "@every 10m", "2026-11-21T08:00:00Z", "2026-11-21T08:25:00Z", time.Minute, guardscheduler.UpTo(1000),
+		{"more than there are", "@every 10m", "2026-11-21T08:00:00Z", "2026-11-21T08:25:00Z", time.Minute, 1000,
 			[]string{"2026-11-21T08:10:00Z", "2026-11-21T08:20:00Z"}, ""},
-		{"more than one look", "@every 1s", "2026-11-21T08:00:00Z", "2026-11-21T09:00:00Z", time.Second, guardscheduler.Newest,
+		{"more than one look", "@every 1s", "2026-11-21T08:00:00Z", "2026-11-21T09:00:00Z", time.Second, 1,
 			[]string{"2026-11-21T08:59:58Z", "2026-11-21T08:59:59Z", "2026-11-21T09:00:00Z"}, "3597 2026-11-21T08:00:01Z 2026-11-21T08:59:57Z"},
 		{"years", "@every 1s", "2016-11-21T08:00:00Z", "2026-11-21T08:00:00Z", time.Second, 0,
 			[]string{"2026-11-21T07:59:59Z", "2026-11-21T08:00:00Z"}, "100000 2016-11-21T08:00:01Z 2016-11-22T11:46:40Z"},
@@ -155,7 +155,7 @@ func TestTicks_areInTheZoneOfTheScheduler(t *testing.T) {
 	t.Parallel()
 	last := tickAt(t, "2026-11-21T02:59:30Z") // in UTC, as a clock may have it
 	now := tickAt(t, "2026-11-21T03:00:00.1Z").In(tickZone(t, "Asia/Kolkata"))
-	d, err := guardscheduler.DueTicks("30 8 * * *", last, now, time.Minute, guardscheduler.NoCatchUp)
+	d, err := guardscheduler.DueTicks("30 8 * * *", last, now, time.Minute, 0)
 	require.NoError(t, err)
 	require.Equal(t, []string{"2026-11-21T03:00:00Z"}, tickTexts(d.Run))
 }
@@ -173,7 +173,7 @@ func TestTicks_noneIsLostOrDoubled(t *testing.T) {
 		last, now := from, from
 		for now.Before(to) {
 			now = now.Add(time.Duration(dice.Int64N(int64(100 * time.Second))))
-			d, err := guardscheduler.DueTicks(spec, last, now, 100*time.Second, guardscheduler.NoCatchUp)
+			d, err := guardscheduler.DueTicks(spec, last, now, 100*time.Second, 0)
 			require.NoError(t, err)
 			require.Zero(t, d.Missed)
 			if got = append(got, d.Run...); len(d.Run) > 0 {

@@ -47,6 +47,15 @@ func (l *List) NotNegative(to *time.Duration, option string, d time.Duration) {
 	*to = d
 }
 
+// Between sets a number that has bounds.
+func (l *List) Between(to *int, option string, n, from, upTo int) {
+	if n < from || n > upTo {
+		l.Refuse(option, n, fmt.Sprintf("must be from %d to %d", from, upTo))
+		return
+	}
+	*to = n
+}
+
 // Apply applies options to settings. One that is nil is refused.
 func Apply[S any, O ~func(*S)](l *List, s *S, opts []O) {
 	for _, opt := range opts {

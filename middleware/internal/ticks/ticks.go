@@ -30,6 +30,9 @@ func (d Every) Next(t time.Time) time.Time {
 	return time.Unix(t.Unix()-into+int64(d), 0).In(t.Location())
 }
 
+// MaxCatchUp is how many old ticks an entry can catch up with at most.
+const MaxCatchUp = 1000
+
 // Most bounds how many ticks In returns.
 const Most = 1000
 

@@ -28,7 +28,7 @@ func (r *replica) newJobs(g *guard.Guard, c *cron.Cron) (*guardcron.Jobs, error)
 		guardcron.WithStartDeadline(30*time.Second),
 		guardcron.WithRerun(), // or fails
 		// a round is never left out, however long the one before it takes
-		guardcron.WithBusy(guardcron.Wait),
+		guardcron.WithOverlap(guardcron.Wait),
 		guardcron.WithObserver(r.heed), // where alerts go
 	)
 }

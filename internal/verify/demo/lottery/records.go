@@ -39,7 +39,7 @@ func (d *director) sayWhoRanWhat(ctx context.Context) (err error) {
 		}
 		// A run whose process was killed is "lost", once another replica has taken over.
 		d.run.Say("on record", "round %d, of %s: %s, by %s, under fence %d",
-			d.round(r.Tick), r.Tick.Local().Format(time.TimeOnly), r.Outcome, r.Who, r.Fence)
+			d.round(r.Tick), r.Tick.Local().Format(time.TimeOnly), r.Result, r.Who, r.Fence)
 	}
 	return err
 }

@@ -183,8 +183,8 @@ func (r *replica) fire(ctx context.Context, round int) error {
 // heed receives the outcomes of the ticks of this replica. The play cannot go on after a tick that
 // did not run before its deadline, because the store did not answer or the job did not end.
 func (r *replica) heed(record guardcron.Record) {
-	if slices.Contains([]guardcron.Outcome{guardcron.Missed, guardcron.Skipped, guardcron.Unavailable}, record.Outcome) {
-		r.fail(fmt.Errorf("round %d was %s: %s", r.round(record.Tick), record.Outcome, record.Reason))
+	if slices.Contains([]guardcron.Result{guardcron.Missed, guardcron.Skipped, guardcron.Unavailable}, record.Result) {
+		r.fail(fmt.Errorf("round %d was %s: %s", r.round(record.Tick), record.Result, record.Reason))
 	}
 }
 
