@@ -80,6 +80,35 @@ func TestMinUptime_refusesLeasesThatLastLonger(t *testing.T) {
 	}
 }
 
+// Such a claim is not sent either: the store would grant it, and nobody would release it.
+func TestMinUptime_refusesLongLeasesInABatch(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	for name, locker := range cautious {
+		t.Run(name, func(t *testing.T) {
+			rdb := server.Client(t)
+			l := locker(rdb, time.Second)
+			short := driver.Claim{Key: name + "-short", ID: "a", Owner: "a", TTL: time.Second}
+			require.Eventually(t, func() bool { // the server has been up for long enough
+				_, err := l.TryAcquire(t.Context(), short)
+				return err == nil
+			}, 10*time.Second, 50*time.Millisecond)
+			long := driver.Claim{Key: name + "-long", ID: "b", Owner: "b", TTL: 2 * time.Second}
+			errs := make([]error, 3)
+			l.(driver.BatchAcquirer).AcquireBatch(t.Context(), []driver.Claim{long, short, long},
+				func(i int, _ driver.Answer, err error) { errs[i] = err })
+			for _, i := range []int{0, 2} {
+				var failed *guard.StoreError
+				require.ErrorAs(t, errs[i], &failed)
+				require.Equal(t, driver.KindSettings, failed.Kind)
+				require.Equal(t, long.Key, failed.Key)
+			}
+			require.NoError(t, errs[1])
+			require.Empty(t, rdb.Keys(t.Context(), "*"+long.Key+"*").Val())
+		})
+	}
+}
+
 // The holder has its lease on three nodes of five, one of which restarts empty: without
 // WithMinUptime that one and the two others would be a majority for somebody else.
 func TestMinUptime_aQuorumDoesNotCountANodeThatRestarted(t *testing.T) {

@@ -126,50 +126,18 @@ func (c *Call) again(ctx context.Context, err error) bool {
 	return true
 }
 
-// runAgain is run, again as long as the answer asks for that.
-func (s *Store) runAgain(ctx context.Context, c *Call) (answer any, err error) {
-	for {
-		if answer, err = s.run(ctx, c); !c.again(ctx, err) && !c.instead(err) {
-			return answer, err
-		}
-	}
-}
-
 // Int runs a script that answers an integer.
 func (s *Store) Int(ctx context.Context, c Call) (int64, error) {
-	answer, err := s.runAgain(ctx, &c)
+	answer, err := s.run(ctx, &c)
 	return s.toInt(&c, answer, err)
 }
 
 // StartHeld is Int that does not wait: done is called once with whether the answer is 1, or an
 // error when none can come any more, which may be some time after ctx has ended. It must not block.
 func (s *Store) StartHeld(ctx context.Context, c Call, done func(held bool, err error)) {
-	r := s.unused.Get().(*request)
-	r.store, r.ctx, r.call, r.held = s, ctx, c, done
+	r := s.newRequest(ctx, &c)
+	r.held = done
 	s.start(r)
-}
-
-// pass hands an answer to the caller of StartHeld or StartGrant.
-func (s *Store) pass(r *request, answer any, err error) {
-	granted, held := r.granted, r.held
-	if r.call.again(r.ctx, err) {
-		s.start(r)
-		return
-	}
-	if r.call.instead(err) {
-		r.bySource = false
-		s.start(r)
-		return
-	}
-	if granted != nil {
-		grant, err := s.toGrant(&r.call, answer, err)
-		s.free(r)
-		granted(grant, err)
-		return
-	}
-	n, err := s.toInt(&r.call, answer, err)
-	s.free(r)
-	held(n == 1, err)
 }
 
 func (s *Store) toInt(c *Call, answer any, err error) (int64, error) {
@@ -188,21 +156,14 @@ func (s *Store) toInt(c *Call, answer any, err error) (int64, error) {
 // Grant runs a script that asks for a key. Its answers are described in acquire.lua of the backends
 // and in queue.lua.
 func (s *Store) Grant(ctx context.Context, c Call) (driver.Answer, error) {
-	if err := s.checkTTL(&c); err != nil {
-		return driver.Answer{}, err
-	}
-	answer, err := s.runAgain(ctx, &c)
+	answer, err := s.run(ctx, &c)
 	return s.toGrant(&c, answer, err)
 }
 
 // StartGrant is to Grant what StartHeld is to Int.
 func (s *Store) StartGrant(ctx context.Context, c Call, done func(driver.Answer, error)) {
-	if err := s.checkTTL(&c); err != nil {
-		done(driver.Answer{}, err)
-		return
-	}
-	r := s.unused.Get().(*request)
-	r.store, r.ctx, r.call, r.granted = s, ctx, c, done
+	r := s.newRequest(ctx, &c)
+	r.granted = done
 	s.start(r)
 }
 

@@ -132,12 +132,12 @@ func (s *Store) MinUptime(longest time.Duration) {
 // uptimeSeconds returns the seconds for which a server must have been up before it grants.
 func (s *Store) uptimeSeconds() int64 { return int64((s.minUptime + time.Second - 1) / time.Second) }
 
-// checkTTL returns an error if the call's TTL is longer than that of MinUptime.
-func (s *Store) checkTTL(c *Call) error {
-	ttl := c.acquires.TTL
+// checkTTL returns an error if a claim's TTL is longer than that of MinUptime.
+func (s *Store) checkTTL(ttl time.Duration) error {
 	if s.minUptime == 0 || ttl <= s.minUptime {
 		return nil
 	}
-	return &driver.StoreError{Backend: s.backend, Op: c.Op, Key: c.Key, Addr: s.addr, Kind: driver.KindSettings, Err: fmt.Errorf(
-		"WithMinUptime(%v) is shorter than the lease's TTL of %v: a server that restarted could forget it unnoticed", s.minUptime, ttl)}
+	return fmt.Errorf("WithMinUptime(%v) is shorter than the lease's TTL of %v: %w", s.minUptime, ttl, errLongTTL)
 }
+
+var errLongTTL = errors.New("a server that restarted could forget it unnoticed")

@@ -9,14 +9,13 @@ import (
 
 // A request is a call on its way.
 type request struct {
-	store    *Store // of granted or held
+	store    *Store
 	ctx      context.Context
 	call     Call
-	bySource bool                        // the server did not know the script
-	done     func(answer any, err error) // or nil:
-	granted  func(driver.Answer, error)  // see StartGrant; or nil:
-	held     func(bool, error)           // see StartHeld; or nil if a caller waits
-	ready    chan signal                 // tells the caller that there are:
+	bySource bool                       // the server did not know the script
+	granted  func(driver.Answer, error) // see StartGrant; or nil:
+	held     func(bool, error)          // see StartHeld; or nil if a caller waits
+	ready    chan signal                // has room for one of each, and tells that there are:
 	answer   any
 	err      error
 	alarm    *time.Timer // sends overdue
@@ -32,17 +31,22 @@ const (
 	overdue  signal = false // there is none yet
 )
 
-func newRequest() *request {
-	return &request{ready: make(chan signal, 2)} // room for one of each
-}
-
-// finish gives the request its answer. Nothing may use the request afterwards.
+// finish gives the request its answer, or sends it once more if the answer asks for that. Nothing
+// may use the request afterwards.
 func (r *request) finish(answer any, err error) {
+	s, granted, held := r.store, r.granted, r.held
 	switch {
-	case r.done != nil:
-		r.done(answer, err)
-	case r.store != nil:
-		r.store.pass(r, answer, err)
+	case r.call.again(r.ctx, err) || r.call.instead(err):
+		r.bySource = false
+		s.start(r)
+	case granted != nil:
+		grant, err := s.toGrant(&r.call, answer, err)
+		s.free(r)
+		granted(grant, err)
+	case held != nil:
+		n, err := s.toInt(&r.call, answer, err)
+		s.free(r)
+		held(n == 1, err)
 	default:
 		r.answer, r.err = answer, err
 		r.ready <- answered

@@ -11,64 +11,50 @@ import (
 func (s *Store) AcquireBatch(
 	ctx context.Context, claims []driver.Claim, call func(driver.Claim) Call, report func(i int, g driver.Answer, err error),
 ) {
-	s.several(ctx, claims, call, func(i int, c *Call, answer any, err error) {
-		if refused := s.checkTTL(c); refused != nil {
-			report(i, driver.Answer{}, refused)
-			return
-		}
-		grant, err := s.toGrant(c, answer, err)
-		report(i, grant, err)
-	})
+	several(ctx, s, claims, call, report, func(r *request, done func(driver.Answer, error)) { r.granted = done })
 }
 
 // HeldBatch is AcquireBatch for renewals and releases.
 func (s *Store) HeldBatch(
 	ctx context.Context, claims []driver.Claim, call func(driver.Claim) Call, report func(i int, held bool, err error),
 ) {
-	s.several(ctx, claims, call, func(i int, c *Call, answer any, err error) {
-		n, err := s.toInt(c, answer, err)
-		report(i, n == 1, err)
-	})
+	several(ctx, s, claims, call, report, func(r *request, done func(bool, error)) { r.held = done })
 }
 
-// several sends a call for each of the claims. It calls report once for each, and returns when all
-// are reported, soon after ctx has ended at the latest.
-func (s *Store) several(
-	ctx context.Context, claims []driver.Claim, call func(driver.Claim) Call, report func(i int, c *Call, answer any, err error),
+// several sends a call for each of the claims, whose requests call the done that set gives them. It
+// calls report once for each, and returns when all are reported, soon after ctx has ended at the
+// latest.
+func several[T any](
+	ctx context.Context, s *Store, claims []driver.Claim, call func(driver.Claim) Call,
+	report func(i int, answer T, err error), set func(r *request, done func(T, error)),
 ) {
 	type result struct {
 		i      int
-		answer any
+		answer T
 		err    error
 	}
 	results := make(chan result, len(claims)) // room for those that come after ctx has ended
 	requests := make([]*request, len(claims))
 	for i, c := range claims {
-		r := &request{ctx: ctx, call: call(c)}
-		r.done = func(answer any, err error) {
-			if r.call.instead(err) {
-				r.bySource = false
-				s.start(r)
-				return
-			}
-			results <- result{i, answer, err}
-		}
-		requests[i] = r
+		of := call(c)
+		requests[i] = s.newRequest(ctx, &of)
+		set(requests[i], func(answer T, err error) { results <- result{i, answer, err} })
 	}
-	s.startAll(ctx, requests)
+	s.startAll(requests)
 	reported := make([]bool, len(claims))
 	for range claims {
 		select {
 		case r := <-results:
 			reported[r.i] = true
-			report(r.i, &requests[r.i].call, r.answer, r.err)
+			report(r.i, r.answer, r.err)
 			continue
 		case <-ctx.Done():
 		}
 		for i, c := range claims {
 			if !reported[i] { // its request may still be in use
-				own := call(c)
-				report(i, &own, nil, ctx.Err())
+				var none T
+				of := call(c)
+				report(i, none, s.error(&of, ctx.Err()))
 			}
 		}
 		return
@@ -77,12 +63,16 @@ func (s *Store) several(
 
 // startAll starts the requests. Those to one server are added to its queue at once, so that they go
 // out together.
-func (s *Store) startAll(ctx context.Context, requests []*request) {
-	if len(requests) == 0 || s.router != nil || s.refused(ctx) != nil {
-		for _, r := range requests {
+func (s *Store) startAll(requests []*request) {
+	together := make([]*request, 0, len(requests))
+	for _, r := range requests {
+		if s.router != nil || s.refused(r) != nil {
 			s.start(r)
+		} else {
+			together = append(together, r)
 		}
-		return
 	}
-	s.server.add(requests...)
+	if len(together) > 0 {
+		s.server.add(together...)
+	}
 }

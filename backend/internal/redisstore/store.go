@@ -29,6 +29,7 @@
 package redisstore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -63,7 +64,7 @@ type Store struct {
 func New(backend string, client redis.UniversalClient) *Store {
 	s := &Store{
 		backend: backend, client: client, server: newServer(client),
-		unused: sync.Pool{New: func() any { return newRequest() }},
+		unused: sync.Pool{New: func() any { return &request{ready: make(chan signal, 2)} }},
 	}
 	if s.err = checkClient(client); s.err != nil {
 		return s
@@ -78,11 +79,11 @@ func New(backend string, client redis.UniversalClient) *Store {
 // run sends a call and returns its answer, or the error of ctx if that ends first. By default,
 // go-redis would continue to read until the client's own time-outs, although ctx has ended.
 func (s *Store) run(ctx context.Context, c *Call) (any, error) {
-	if err := s.refused(ctx); err != nil {
+	r := s.newRequest(ctx, c)
+	if err := s.refused(r); err != nil {
+		s.free(r)
 		return nil, err
 	}
-	r := s.unused.Get().(*request)
-	r.ctx, r.call = ctx, *c
 	server := s.serverNow(r)
 	if server == nil || !server.addDirect(r) {
 		s.startBy(r, server)
@@ -103,12 +104,12 @@ func (s *Store) run(ctx context.Context, c *Call) (any, error) {
 
 var errClosed = fmt.Errorf("the Locker was closed: %w", redis.ErrClosed)
 
-// refused returns why nothing can be sent, or nil.
-func (s *Store) refused(ctx context.Context) error {
+// refused returns why the request cannot be sent, or nil.
+func (s *Store) refused(r *request) error {
 	if s.closed.Load() {
 		return errClosed
 	}
-	return ctx.Err()
+	return cmp.Or(r.ctx.Err(), s.checkTTL(r.call.acquires.TTL))
 }
 
 // close closes the lanes, each when the call that uses it has ended.
@@ -118,6 +119,12 @@ func (s *Store) close() {
 	if s.router != nil {
 		s.router.close()
 	}
+}
+
+func (s *Store) newRequest(ctx context.Context, c *Call) *request {
+	r := s.unused.Get().(*request)
+	r.store, r.ctx, r.call = s, ctx, *c
+	return r
 }
 
 // free makes a request available to another call, unless its alarm may still send a signal.
@@ -130,7 +137,7 @@ func (s *Store) free(r *request) {
 
 // start sends a request, possibly in a batch with others.
 func (s *Store) start(r *request) {
-	if err := s.refused(r.ctx); err != nil {
+	if err := s.refused(r); err != nil {
 		r.finish(nil, err)
 		return
 	}
@@ -215,6 +222,8 @@ func (s *Store) error(c *Call, err error) error {
 		kind = driver.KindNoReplicas
 	case errors.Is(err, ErrAnswer):
 		kind = driver.KindProtocol
+	case errors.Is(err, errLongTTL):
+		kind = driver.KindSettings
 	}
 	if refusesLua(err) {
 		kind, err = driver.KindUnsupported, luaRefused{err}
