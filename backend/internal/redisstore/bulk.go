@@ -9,40 +9,6 @@ import (
 	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
-// EntriesOf implements driver.Ledger.
-func (s *Store) EntriesOf(ctx context.Context, names []string, n int) ([][]driver.Entry, error) {
-	all := make([][]driver.Entry, len(names))
-	read, err := s.readAll(ctx, driver.OpLedger, names, func(p redis.Pipeliner, name string) redis.Cmder {
-		return p.ZRevRangeWithScores(ctx, ledgerKey("log", name), 0, int64(n-1))
-	})
-	for i, cmd := range read {
-		entries, _ := cmd.(*redis.ZSliceCmd)
-		for _, e := range entries.Val() {
-			record, _ := e.Member.(string)
-			all[i] = append(all[i], driver.Entry{At: int64(e.Score), Record: []byte(record)})
-		}
-	}
-	return all, err
-}
-
-// CountersOf implements driver.Ledger.
-func (s *Store) CountersOf(ctx context.Context, names, counters []string) ([]int64, error) {
-	all := make([]int64, len(names))
-	i := -1
-	read, err := s.readAll(ctx, driver.OpLedger, names, func(p redis.Pipeliner, name string) redis.Cmder {
-		i++
-		return p.HGet(ctx, ledgerKey("count", name), counters[i])
-	})
-	for i, cmd := range read {
-		if n, isThere := cmd.(*redis.StringCmd); isThere && n.Err() == nil {
-			if all[i], err = n.Int64(); err != nil {
-				return nil, s.error(&Call{Op: driver.OpLedger, Key: names[i]}, ErrAnswer)
-			}
-		}
-	}
-	return all, err
-}
-
 // Begins reports for each key whether the string at its Redis key begins with a text.
 func (s *Store) Begins(ctx context.Context, keys []string, name func(key string) string, with string) ([]bool, error) {
 	all := make([]bool, len(keys))
@@ -97,14 +63,4 @@ func (s *Store) readAll(
 		return nil, s.error(&Call{Op: op, Key: names[0]}, err)
 	}
 	return <-answered, nil
-}
-
-// EntriesOf implements driver.Ledger.
-func (l *Locker) EntriesOf(ctx context.Context, names []string, n int) ([][]driver.Entry, error) {
-	return l.store.EntriesOf(ctx, names, n)
-}
-
-// CountersOf implements driver.Ledger.
-func (l *Locker) CountersOf(ctx context.Context, names, counters []string) ([]int64, error) {
-	return l.store.CountersOf(ctx, names, counters)
 }

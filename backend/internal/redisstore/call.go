@@ -3,8 +3,10 @@ package redisstore
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -126,66 +128,6 @@ func (c *Call) again(ctx context.Context, err error) bool {
 	return true
 }
 
-// Int runs a script that answers an integer.
-func (s *Store) Int(ctx context.Context, c Call) (int64, error) {
-	answer, err := s.run(ctx, &c)
-	return s.toInt(&c, answer, err)
-}
-
-// StartHeld is Int that does not wait: done is called once with whether the answer is 1, or an
-// error when none can come any more, which may be some time after ctx has ended. It must not block.
-func (s *Store) StartHeld(ctx context.Context, c Call, done func(held bool, err error)) {
-	r := s.newRequest(ctx, &c)
-	r.held = done
-	s.start(r)
-}
-
-func (s *Store) toInt(c *Call, answer any, err error) (int64, error) {
-	n, ok := answer.(int64)
-	switch {
-	case c.provesLost(err):
-		return 0, nil
-	case err != nil:
-		return 0, s.error(c, err)
-	case !ok:
-		return 0, s.error(c, ErrAnswer)
-	}
-	return n, nil
-}
-
-// Grant runs a script that asks for a key. Its answers are described in acquire.lua of the backends
-// and in queue.lua.
-func (s *Store) Grant(ctx context.Context, c Call) (driver.Answer, error) {
-	answer, err := s.run(ctx, &c)
-	return s.toGrant(&c, answer, err)
-}
-
-// StartGrant is to Grant what StartHeld is to Int.
-func (s *Store) StartGrant(ctx context.Context, c Call, done func(driver.Answer, error)) {
-	r := s.newRequest(ctx, &c)
-	r.granted = done
-	s.start(r)
-}
-
-func (s *Store) toGrant(c *Call, answer any, err error) (driver.Answer, error) {
-	if err != nil && !isShortOfAcks(err) {
-		return driver.Answer{}, s.error(c, err)
-	}
-	grant, ok := toGrant(answer)
-	if _, alone := answer.(int64); ok && alone && c.acquires.Hint != 0 { // see acquire_quick.lua
-		grant.Fence, grant.Clock = c.acquires.Hint, grant.Fence
-		ok = !grant.Held
-	}
-	switch {
-	case !ok:
-		return driver.Answer{}, s.error(c, ErrAnswer)
-	case err != nil && grant.State == driver.Granted:
-		// replicas have nothing to acknowledge if it was not granted
-		return driver.Answer{}, s.error(c, err)
-	}
-	return grant, nil
-}
-
 // ErrAnswer is the answer of a script that is not one of its answers.
 var ErrAnswer = errors.New("the script's answer makes no sense")
 
@@ -197,3 +139,22 @@ func isNoScript(err error) bool { return err != nil && strings.Contains(err.Erro
 type noRetry struct{ redis.Cmder }
 
 func (*noRetry) NoRetry() bool { return true }
+
+// Acks asks that a number of replicas acknowledge a write within a time. The zero value asks for
+// none.
+type Acks struct {
+	Replicas int
+	Within   time.Duration
+}
+
+// shortOfAcks says that fewer replicas than asked for have a write.
+type shortOfAcks struct{ got, want int64 }
+
+func (e shortOfAcks) Error() string {
+	return fmt.Sprintf("%d of %d replicas have acknowledged it", e.got, e.want)
+}
+
+func isShortOfAcks(err error) bool {
+	var short shortOfAcks
+	return errors.As(err, &short)
+}

@@ -2,9 +2,6 @@ package redisstore
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -182,22 +179,3 @@ func (r refusal) Error() string { return string(r) }
 
 // RedisError implements redis.Error.
 func (refusal) RedisError() {}
-
-// Acks asks that a number of replicas acknowledge a write within a time. The zero value asks for
-// none.
-type Acks struct {
-	Replicas int
-	Within   time.Duration
-}
-
-// shortOfAcks says that fewer replicas than asked for have a write.
-type shortOfAcks struct{ got, want int64 }
-
-func (e shortOfAcks) Error() string {
-	return fmt.Sprintf("%d of %d replicas have acknowledged it", e.got, e.want)
-}
-
-func isShortOfAcks(err error) bool {
-	var short shortOfAcks
-	return errors.As(err, &short)
-}

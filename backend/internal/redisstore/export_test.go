@@ -1,6 +1,9 @@
 package redisstore
 
-var Bounded = bounded
+var (
+	Bounded = bounded
+	Integer = (*Store).integer
+)
 
 // DropUnused drops the nodes of a Cluster that have nothing to do. Adding a node drops those that
 // had nothing to do for a minute.

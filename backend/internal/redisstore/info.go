@@ -14,9 +14,9 @@ import (
 	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
-// ServerID returns the server's run ID, from INFO: a random number that it draws when it starts.
+// serverID returns the server's run ID, from INFO: a random number that it draws when it starts.
 // It is "" if the server does not tell, or is a Cluster.
-func (s *Store) ServerID(ctx context.Context) (string, error) {
+func (s *Store) serverID(ctx context.Context) (string, error) {
 	if _, ok := s.client.(*redis.ClusterClient); ok {
 		return "", nil
 	}
@@ -43,11 +43,11 @@ func unfit(kind driver.StoreErrorKind) bool {
 	}
 }
 
-// Warnings implements driver.Warner. It asks the server, or a node of a Cluster, for its memory
+// warnings is driver.Warner's Warnings. It asks the server, or a node of a Cluster, for its memory
 // settings by INFO: a server that evicts keys can evict leases, which all have a TTL. It also
 // warns of a pool in which renewals have no connection beside the application's, and of what
 // makes each claim a script of its own.
-func (s *Store) Warnings(ctx context.Context) []error {
+func (s *Store) warnings(ctx context.Context) []error {
 	return slices.Concat(s.poolWarnings(), s.memoryWarnings(ctx), s.scriptWarnings(ctx))
 }
 

@@ -71,7 +71,7 @@ func (l *Locker) breaks(ctx context.Context, key, id, what string, b driver.Brea
 	call.Args[0], call.Shared = id, [...]string{l.layout.Publish, what, b.ID + "\n" + b.Label}
 	call.Script = call.Script.queued
 	l.queue.release(&call, "") // notifies the first in the queue, if the key is free then
-	done, err := l.store.Int(ctx, call)
+	done, err := l.store.integer(ctx, call)
 	return done == 1, err
 }
 

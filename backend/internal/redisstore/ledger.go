@@ -5,6 +5,8 @@ import (
 	_ "embed"
 	"strconv"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
@@ -27,8 +29,8 @@ func ledgerKey(kind, name string) string {
 }
 
 // Append implements driver.Ledger.
-func (s *Store) Append(ctx context.Context, name string, e driver.Entry, keep int) error {
-	_, err := s.Int(ctx, Call{
+func (l *Locker) Append(ctx context.Context, name string, e driver.Entry, keep int) error {
+	_, err := l.store.integer(ctx, Call{
 		Op: driver.OpLedger, Key: name,
 		Script: appendEntry, FurtherKeys: []string{ledgerKey("log", name)},
 		FurtherArgs: []any{e.At, e.Record, keep, Milliseconds(driver.LedgerTTL)},
@@ -37,18 +39,18 @@ func (s *Store) Append(ctx context.Context, name string, e driver.Entry, keep in
 }
 
 // Entries implements driver.Ledger.
-func (s *Store) Entries(ctx context.Context, name string, n int) ([]driver.Entry, error) {
+func (l *Locker) Entries(ctx context.Context, name string, n int) ([]driver.Entry, error) {
 	c := Call{
 		Op: driver.OpLedger, Key: name,
 		Script: entries, FurtherKeys: []string{ledgerKey("log", name)}, FurtherArgs: []any{n},
 	}
-	answer, err := s.run(ctx, &c)
+	answer, err := l.store.run(ctx, &c)
 	all, ok := toEntries(answer)
 	switch {
 	case err != nil:
-		return nil, s.error(&c, err)
+		return nil, l.store.error(&c, err)
 	case !ok:
-		return nil, s.error(&c, ErrAnswer)
+		return nil, l.store.error(&c, ErrAnswer)
 	}
 	return all, nil
 }
@@ -72,9 +74,43 @@ func toEntries(answer any) ([]driver.Entry, bool) {
 	return all, true
 }
 
+// EntriesOf implements driver.Ledger.
+func (l *Locker) EntriesOf(ctx context.Context, names []string, n int) ([][]driver.Entry, error) {
+	all := make([][]driver.Entry, len(names))
+	read, err := l.store.readAll(ctx, driver.OpLedger, names, func(p redis.Pipeliner, name string) redis.Cmder {
+		return p.ZRevRangeWithScores(ctx, ledgerKey("log", name), 0, int64(n-1))
+	})
+	for i, cmd := range read {
+		entries, _ := cmd.(*redis.ZSliceCmd)
+		for _, e := range entries.Val() {
+			record, _ := e.Member.(string)
+			all[i] = append(all[i], driver.Entry{At: int64(e.Score), Record: []byte(record)})
+		}
+	}
+	return all, err
+}
+
+// CountersOf implements driver.Ledger.
+func (l *Locker) CountersOf(ctx context.Context, names, counters []string) ([]int64, error) {
+	all := make([]int64, len(names))
+	i := -1
+	read, err := l.store.readAll(ctx, driver.OpLedger, names, func(p redis.Pipeliner, name string) redis.Cmder {
+		i++
+		return p.HGet(ctx, ledgerKey("count", name), counters[i])
+	})
+	for i, cmd := range read {
+		if n, isThere := cmd.(*redis.StringCmd); isThere && n.Err() == nil {
+			if all[i], err = n.Int64(); err != nil {
+				return nil, l.store.error(&Call{Op: driver.OpLedger, Key: names[i]}, ErrAnswer)
+			}
+		}
+	}
+	return all, err
+}
+
 // Raise implements driver.Ledger.
-func (s *Store) Raise(ctx context.Context, name, counter string, to int64) (int64, error) {
-	return s.Int(ctx, Call{
+func (l *Locker) Raise(ctx context.Context, name, counter string, to int64) (int64, error) {
+	return l.store.integer(ctx, Call{
 		Op: driver.OpLedger, Key: name,
 		Script: raise, FurtherKeys: []string{ledgerKey("count", name)},
 		FurtherArgs: []any{counter, to, Milliseconds(driver.CounterTTL(counter))},

@@ -38,27 +38,12 @@ func (l *Locker) Close() error {
 // Describe implements driver.Describer. ServerID sends INFO.
 func (l *Locker) Describe() driver.Description {
 	return driver.Description{
-		Name: l.store.backend, Addr: l.store.Addr(), ServerID: l.store.ServerID, Err: l.store.Check(), Queue: true,
+		Name: l.store.backend, Addr: l.store.Addr(), ServerID: l.store.serverID, Err: l.store.Check(), Queue: true,
 	}
 }
 
 // Warnings implements driver.Warner. It sends INFO.
-func (l *Locker) Warnings(ctx context.Context) []error { return l.store.Warnings(ctx) }
-
-// Append implements driver.Ledger.
-func (l *Locker) Append(ctx context.Context, name string, e driver.Entry, keep int) error {
-	return l.store.Append(ctx, name, e, keep)
-}
-
-// Entries implements driver.Ledger.
-func (l *Locker) Entries(ctx context.Context, name string, n int) ([]driver.Entry, error) {
-	return l.store.Entries(ctx, name, n)
-}
-
-// Raise implements driver.Ledger.
-func (l *Locker) Raise(ctx context.Context, name, counter string, to int64) (int64, error) {
-	return l.store.Raise(ctx, name, counter, to)
-}
+func (l *Locker) Warnings(ctx context.Context) []error { return l.store.warnings(ctx) }
 
 // TryAcquire implements driver.Locker.
 func (l *Locker) TryAcquire(ctx context.Context, c driver.Claim) (driver.Answer, error) {
@@ -69,7 +54,9 @@ func (l *Locker) TryAcquire(ctx context.Context, c driver.Claim) (driver.Answer,
 		l.queue.asked.add(c.ID, underWay)
 		defer l.queue.asked.add(c.ID, driver.NotifyGrace) // even if a hook panics
 	}
-	return l.store.Grant(ctx, l.acquireCall(c))
+	call := l.acquireCall(c)
+	answer, err := l.store.run(ctx, &call)
+	return l.store.toGrant(&call, answer, err)
 }
 
 // dequeue removes a claim from the queue of its key: the process has been notified for the claim,
@@ -78,7 +65,7 @@ func (l *Locker) TryAcquire(ctx context.Context, c driver.Claim) (driver.Answer,
 func (l *Locker) dequeue(key, id string) {
 	c := driver.Claim{Key: key, ID: id, Owner: id, Queue: driver.Queued, MaxHolders: driver.Unlimited}
 	ctx, cancel := context.WithTimeout(context.Background(), driver.NotifyGrace)
-	l.store.StartHeld(ctx, l.dequeueCall(c), func(bool, error) { cancel() })
+	l.store.startHeld(ctx, l.dequeueCall(c), func(bool, error) { cancel() })
 }
 
 // StartAcquire implements driver.Starter.
@@ -87,7 +74,10 @@ func (l *Locker) StartAcquire(ctx context.Context, c driver.Claim, done func(dri
 		done(driver.Answer{}, err)
 		return
 	}
-	l.store.StartGrant(ctx, l.acquireCall(c), done)
+	call := l.acquireCall(c)
+	r := l.store.newRequest(ctx, &call)
+	r.granted = done
+	l.store.start(r)
 }
 
 // AcquireBatch implements driver.BatchAcquirer: one round trip to each node.
@@ -100,33 +90,33 @@ func (l *Locker) AcquireBatch(ctx context.Context, claims []driver.Claim, report
 			return
 		}
 	}
-	l.store.AcquireBatch(ctx, claims, l.acquireCall, report)
+	several(ctx, l.store, claims, l.acquireCall, report, (*request).onAnswer)
 }
 
 // Renew implements driver.Locker.
 func (l *Locker) Renew(ctx context.Context, c driver.Claim) (bool, error) {
-	held, err := l.store.Int(ctx, l.renewCall(c))
+	held, err := l.store.integer(ctx, l.renewCall(c))
 	return held == 1, err
 }
 
 // RenewBatch implements driver.BatchRenewer: one round trip to each node.
 func (l *Locker) RenewBatch(ctx context.Context, claims []driver.Claim, report func(i int, held bool, err error)) {
-	l.store.HeldBatch(ctx, claims, l.renewCall, report)
+	several(ctx, l.store, claims, l.renewCall, report, (*request).onHeld)
 }
 
 // Release implements driver.Locker.
 func (l *Locker) Release(ctx context.Context, c driver.Claim, after driver.After) (bool, error) {
-	held, err := l.store.Int(ctx, l.releaseCall(c, after))
+	held, err := l.store.integer(ctx, l.releaseCall(c, after))
 	return held == 1, err
 }
 
 // StartRelease implements driver.Starter.
 func (l *Locker) StartRelease(ctx context.Context, c driver.Claim, after driver.After, done func(bool, error)) {
-	l.store.StartHeld(ctx, l.releaseCall(c, after), done)
+	l.store.startHeld(ctx, l.releaseCall(c, after), done)
 }
 
 // ReleaseBatch implements driver.BatchAcquirer: one round trip to each node.
 func (l *Locker) ReleaseBatch(ctx context.Context, claims []driver.Claim, report func(i int, held bool, err error)) {
 	call := func(c driver.Claim) Call { return l.releaseCall(c, driver.After{}) }
-	l.store.HeldBatch(ctx, claims, call, report)
+	several(ctx, l.store, claims, call, report, (*request).onHeld)
 }

@@ -71,7 +71,7 @@ func TestCluster_closesItsClientsOfNodesThatItDrops(t *testing.T) {
 	})
 	script := redisstore.NewScript("return 1")
 	run := func() {
-		n, err := s.Int(t.Context(), redisstore.Call{
+		n, err := redisstore.Integer(s, t.Context(), redisstore.Call{
 			Op: driver.OpRenew, Key: "k", Script: script, FurtherKeys: []string{"k"},
 		})
 		require.NoError(t, err)

@@ -13,8 +13,8 @@ type request struct {
 	ctx      context.Context
 	call     Call
 	bySource bool                       // the server did not know the script
-	granted  func(driver.Answer, error) // see StartGrant; or nil:
-	held     func(bool, error)          // see StartHeld; or nil if a caller waits
+	granted  func(driver.Answer, error) // see onAnswer; or nil:
+	held     func(bool, error)          // see onHeld; or nil if a caller waits
 	ready    chan signal                // has room for one of each, and tells that there are:
 	answer   any
 	err      error
@@ -30,6 +30,9 @@ const (
 	answered signal = true
 	overdue  signal = false // there is none yet
 )
+
+func (r *request) onAnswer(done func(driver.Answer, error)) { r.granted = done }
+func (r *request) onHeld(done func(bool, error))            { r.held = done }
 
 // finish gives the request its answer, or sends it once more if the answer asks for that. Nothing
 // may use the request afterwards.
@@ -51,6 +54,40 @@ func (r *request) finish(answer any, err error) {
 		r.answer, r.err = answer, err
 		r.ready <- answered
 	}
+}
+
+func (s *Store) toInt(c *Call, answer any, err error) (int64, error) {
+	n, ok := answer.(int64)
+	switch {
+	case c.provesLost(err):
+		return 0, nil
+	case err != nil:
+		return 0, s.error(c, err)
+	case !ok:
+		return 0, s.error(c, ErrAnswer)
+	}
+	return n, nil
+}
+
+// toGrant reads the answer of a script that asks for a key, see acquire.lua of the backends and
+// queue.lua.
+func (s *Store) toGrant(c *Call, answer any, err error) (driver.Answer, error) {
+	if err != nil && !isShortOfAcks(err) {
+		return driver.Answer{}, s.error(c, err)
+	}
+	grant, ok := toGrant(answer)
+	if _, alone := answer.(int64); ok && alone && c.acquires.Hint != 0 { // see acquire_quick.lua
+		grant.Fence, grant.Clock = c.acquires.Hint, grant.Fence
+		ok = !grant.Held
+	}
+	switch {
+	case !ok:
+		return driver.Answer{}, s.error(c, ErrAnswer)
+	case err != nil && grant.State == driver.Granted:
+		// replicas have nothing to acknowledge if it was not granted
+		return driver.Answer{}, s.error(c, err)
+	}
+	return grant, nil
 }
 
 // glance is how long a caller waits before it watches its context too.

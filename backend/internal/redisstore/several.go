@@ -6,27 +6,26 @@ import (
 	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
-// AcquireBatch implements driver.BatchAcquirer: claims that a script can serve together are made by
-// one, on each server. call returns the call for a claim.
-func (s *Store) AcquireBatch(
-	ctx context.Context, claims []driver.Claim, call func(driver.Claim) Call, report func(i int, g driver.Answer, err error),
-) {
-	several(ctx, s, claims, call, report, func(r *request, done func(driver.Answer, error)) { r.granted = done })
+// integer runs a script that answers an integer.
+func (s *Store) integer(ctx context.Context, c Call) (int64, error) {
+	answer, err := s.run(ctx, &c)
+	return s.toInt(&c, answer, err)
 }
 
-// HeldBatch is AcquireBatch for renewals and releases.
-func (s *Store) HeldBatch(
-	ctx context.Context, claims []driver.Claim, call func(driver.Claim) Call, report func(i int, held bool, err error),
-) {
-	several(ctx, s, claims, call, report, func(r *request, done func(bool, error)) { r.held = done })
+// startHeld is integer that does not wait: done is called once with whether the answer is 1, or an
+// error when none can come any more, which may be some time after ctx has ended. It must not block.
+func (s *Store) startHeld(ctx context.Context, c Call, done func(held bool, err error)) {
+	r := s.newRequest(ctx, &c)
+	r.held = done
+	s.start(r)
 }
 
-// several sends a call for each of the claims, whose requests call the done that set gives them. It
-// calls report once for each, and returns when all are reported, soon after ctx has ended at the
-// latest.
+// several sends a call for each of the claims: those that a script can serve together by one, on
+// each server. Their requests have the type of answer that on asks for. It calls report once for
+// each, and returns when all are reported, soon after ctx has ended at the latest.
 func several[T any](
 	ctx context.Context, s *Store, claims []driver.Claim, call func(driver.Claim) Call,
-	report func(i int, answer T, err error), set func(r *request, done func(T, error)),
+	report func(i int, answer T, err error), on func(r *request, done func(T, error)),
 ) {
 	type result struct {
 		i      int
@@ -38,7 +37,7 @@ func several[T any](
 	for i, c := range claims {
 		of := call(c)
 		requests[i] = s.newRequest(ctx, &of)
-		set(requests[i], func(answer T, err error) { results <- result{i, answer, err} })
+		on(requests[i], func(answer T, err error) { results <- result{i, answer, err} })
 	}
 	s.startAll(requests)
 	reported := make([]bool, len(claims))
