@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"context"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -17,16 +18,22 @@ const (
 	// minPrune is how many requests may wait before the batcher searches the queue for callers that
 	// have left, because the server does not answer.
 	minPrune = 4 * maxBatch
+	// maxRenewals bounds a batch of renewals. It is large: the engine has put them into batches
+	// already, and a pipeline takes one round trip however many scripts it has.
+	maxRenewals = 32 * maxBatch
 	// workerIdle is how long a worker waits for more: a goroutine that has grown its stack for
 	// go-redis is worth keeping.
 	workerIdle = 100 * time.Millisecond
 )
 
-// A batcher collects the requests to one server. A request that finds no batch out is sent at once,
-// by itself. Those that come while one is out wait, and go out together as the next one.
+// A batcher collects requests of one kind to one server. A request that finds no batch out is sent
+// at once, by itself. Those that come while one is out wait, and go out together as the next one.
 type batcher struct {
 	endpoint *endpoint
 	lanes    []*lane
+	size     int           // the most requests in a batch
+	second   int           // how many must wait for a second batch to start
+	patience time.Duration // how long to wait for a lane if the application uses up its pool
 
 	mu      sync.Mutex
 	queue   []*request
@@ -39,7 +46,18 @@ type batcher struct {
 }
 
 func newBatcher(to *endpoint) *batcher {
-	return &batcher{endpoint: to, wake: make(chan struct{}, normalWorkers)}
+	return &batcher{
+		endpoint: to, size: maxBatch, second: secondBatch, patience: lateAfter,
+		wake: make(chan struct{}, normalWorkers),
+	}
+}
+
+// newRenewer returns a batcher of renewals. One pipeline after the other is enough for them, and
+// they wait for their lane rather than for a connection that the application may not give back.
+func newRenewer(to *endpoint) *batcher {
+	b := newBatcher(to)
+	b.size, b.second, b.patience = maxRenewals, math.MaxInt, connectAtMost
+	return b
 }
 
 // add sends the requests with the next batch. Each is finished once: soon after its context has
@@ -82,7 +100,7 @@ func (b *batcher) due() bool {
 	case 0:
 		return len(b.queue) > 0
 	case 1:
-		return len(b.queue) >= secondBatch
+		return len(b.queue) >= b.second
 	default:
 		return false
 	}
@@ -125,7 +143,7 @@ func (b *batcher) late() {
 
 // take takes a batch from the queue. b.mu must be held.
 func (b *batcher) take(batch []*request) []*request {
-	n := min(len(b.queue), maxBatch)
+	n := min(len(b.queue), b.size)
 	batch = append(batch[:0], b.queue[:n]...)
 	rest := copy(b.queue, b.queue[n:])
 	clear(b.queue[rest:])
@@ -205,7 +223,7 @@ func (b *batcher) send(batch []*request) {
 		}
 	}
 	for _, l := range b.lanes {
-		if l.appPoolExhausted() && l.wait(ctx, lateAfter) {
+		if l.appPoolExhausted() && l.wait(ctx, b.patience) {
 			l.send(ctx, b.endpoint, batch)
 			return
 		}

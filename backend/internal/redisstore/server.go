@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"slices"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -12,13 +13,12 @@ import (
 // lanes of these. acked sends what replicas have to acknowledge.
 type server struct {
 	*endpoint
-	calls, acked *batcher
-	renewals     *renewer
+	calls, acked, renewals *batcher
 }
 
 func newServer(client redis.UniversalClient) *server {
 	to := newEndpoint(client)
-	s := &server{endpoint: to, calls: newBatcher(to), acked: newBatcher(to), renewals: &renewer{endpoint: to}}
+	s := &server{endpoint: to, calls: newBatcher(to), acked: newBatcher(to), renewals: newRenewer(to)}
 	if to.patience == nil {
 		return s
 	}
@@ -27,20 +27,15 @@ func newServer(client redis.UniversalClient) *server {
 		for range normalWorkers {
 			s.calls.lanes = append(s.calls.lanes, newLane(app, shortIdle))
 		}
-		s.renewals.lane = newLane(app, renewalIdle)
+		s.renewals.lanes = []*lane{newLane(app, renewalIdle)}
 	case poolSize(app) > 1:
-		s.renewals.lane = newPoolLane(app, to.patience.unlimited)
+		s.renewals.lanes = []*lane{newPoolLane(app, to.patience.unlimited)}
 	}
 	return s
 }
 
 // lanes returns all lanes of the server.
-func (s *server) lanes() []*lane {
-	if s.renewals.lane == nil {
-		return nil
-	}
-	return append(s.calls.lanes[:len(s.calls.lanes):len(s.calls.lanes)], s.renewals.lane)
-}
+func (s *server) lanes() []*lane { return slices.Concat(s.calls.lanes, s.renewals.lanes) }
 
 // close closes the lanes when they are not in use.
 func (s *server) close() {

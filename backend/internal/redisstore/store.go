@@ -6,7 +6,7 @@
 //
 //   - A router finds the server of the key, if the client is one of a Cluster.
 //   - A server has a batcher, which collects the claims and releases that come while others are
-//     out. Its renewer does the same for renewals, so that these wait for nothing else.
+//     out. It has another one for renewals, so that these wait for nothing else.
 //   - A lane is one connection of the Locker's own, or one that it keeps of the application's pool.
 //   - A sender joins the requests of a batch in few scripts, sends them to the server's endpoint,
 //     and gives each request its answer. It repeats what a server must have in another form:
@@ -17,10 +17,10 @@
 // other requests go in batches, on a lane or by the application's client.
 //
 // The files are read in this order: inspect, ledger, bulk, locker, several, layout, info, store,
-// program, queue, recent, router, server, renewer, batcher, lane, own, sender, endpoint, probe,
-// patience, command, request, call; and those that use no other: answer, keys, slot, errors,
-// literal, client, keymode, arguments. A file uses names of those after it. In 6 of 130 pairs of
-// files that use names of each other, the later file uses one of the earlier file.
+// program, queue, recent, router, server, batcher, lane, own, sender, endpoint, probe, patience,
+// command, request, call; and those that use no other: answer, keys, slot, errors, literal, client,
+// keymode, arguments. A file uses names of those after it. In 6 of 123 pairs of files that use
+// names of each other, the later file uses one of the earlier file.
 //
 // The pipelines of go-redis, and its AutoPipeline, do not serve. They send many scripts in one
 // round trip, but they cannot make one script of 128 claims, which is most of what a batch gains.
