@@ -16,21 +16,11 @@ import (
 
 // A Script is a Lua script that the server knows by its hash.
 type Script struct {
-	source, sha any // strings, as arguments of commands
-	arity
-	queued  *Script                     // for claims that respect the queue, or nil
-	Literal func() (source, sha string) // see toLiteral
-}
-
-// An arity says what calls of a script have. KEYS are those of each call, and further ones. ARGV
-// are those of each call, the shared ones, the record, and further ones.
-type arity struct {
-	keys, args int // of each call
-	shared     int
-	record     bool
-	many       bool // the script serves many calls at once, see batch.lua
-	// of Call.FurtherKeys and Call.FurtherArgs, without those of the queue
-	furtherKeys, furtherArgs int
+	source, sha any                         // strings, as arguments of commands
+	of          Operation                   // says which keys and arguments calls have
+	many        bool                        // the script serves many calls at once, see batch.lua
+	queued      *Script                     // for claims that respect the queue, or nil
+	Literal     func() (source, sha string) // see toLiteral
 }
 
 // NewScript returns the script of that source. It serves one call, which has FurtherKeys and
@@ -78,7 +68,7 @@ func (c *Call) routeKey() string {
 	switch {
 	case c.Prefix != "":
 		return c.Prefix // it has the hash tag
-	case c.Script.keys == 0:
+	case c.Script.of.Keys == 0:
 		return c.FurtherKeys[0]
 	default:
 		return c.Keys[0]

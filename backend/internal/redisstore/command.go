@@ -83,10 +83,10 @@ func (c *command) appendArgs(to []any) []any {
 	default:
 		to = append(to, evalsha, s.sha)
 	}
-	keys := len(c.requests)*s.keys + len(call.FurtherKeys)
+	keys := len(c.requests)*s.of.Keys + len(call.FurtherKeys)
 	to = append(to, keys)
 	for _, r := range c.requests {
-		for i := range s.keys {
+		for i := range s.of.Keys {
 			if i == 0 && r.call.Prefix != "" {
 				r.key.prefix, r.key.rest = r.call.Prefix, r.call.Keys[0]
 				to = append(to, &r.key)
@@ -99,11 +99,11 @@ func (c *command) appendArgs(to []any) []any {
 		to = append(to, call.FurtherKeys[i])
 	}
 	for _, r := range c.requests {
-		for i := range s.args {
+		for i := range s.of.Args {
 			to = append(to, c.text(&r.call.Args[i]))
 		}
 	}
-	shared := s.shared
+	shared := s.of.Shared
 	if len(call.Record) == 0 && len(call.FurtherArgs) == 0 {
 		for shared > 0 && call.Shared[shared-1] == "" {
 			shared-- // the script takes what is missing at the end for ""
@@ -112,7 +112,7 @@ func (c *command) appendArgs(to []any) []any {
 	for i := range shared {
 		to = append(to, c.text(&call.Shared[i]))
 	}
-	if s.record && (len(call.Record) > 0 || len(call.FurtherArgs) > 0) {
+	if s.of.Record && (len(call.Record) > 0 || len(call.FurtherArgs) > 0) {
 		to = append(to, call.Record)
 	}
 	return append(to, call.FurtherArgs...)

@@ -30,9 +30,9 @@ type Layout struct {
 // call returns a call for the claim, without arguments.
 func (l *Locker) call(op driver.Op, c driver.Claim) Call {
 	shared := c.MaxHolders > 1 || c.Repeated && op != driver.OpRenew
-	script := l.layout.Program.Script(op, Variant{Shared: shared, Queued: c.Queue != driver.Unqueued})
+	script := l.layout.Program.script(op, shared, c.Queue != driver.Unqueued)
 	call := Call{Op: op, Key: c.Key, Script: script, Names: l.layout.Names(op, c.Key)}
-	if script.furtherKeys > 0 {
+	if script.of.FurtherKeys > 0 {
 		call.FurtherKeys = l.layout.Further(op, c, call.Slot)
 	}
 	return call
@@ -44,7 +44,7 @@ func (l *Locker) acquireCall(c driver.Claim) Call {
 	call := l.call(driver.OpAcquire, c)
 	call.acquires, call.locker, call.Repeats, call.Acks = c, l, true, l.layout.Acks
 	call.Args, call.Shared = [...]string{c.ID, special, c.Owner}, [...]string{ttl, label, l.layout.Publish}
-	if call.Script.furtherArgs > 0 {
+	if call.Script.of.FurtherArgs > 0 {
 		wantedFor := int64(0)
 		if c.Waits {
 			wantedFor = Milliseconds(driver.WantedFor(c.TTL))

@@ -43,26 +43,21 @@ type Scripts struct {
 	Acquire, Renew, Release *Script
 }
 
-// A Variant is the kind of a claim: which script of an operation serves it.
-type Variant struct {
-	Shared bool // see Program.Shared
-	Queued bool // the claim respects the queue of the key's waiters, see queue.lua
-}
-
-// Script returns the script of an operation.
-func (p *Program) Script(op driver.Op, v Variant) *Script {
+// script returns the script of an operation for a claim that is shared, see Program.Shared, or that
+// respects the queue of the key's waiters, see queue.lua. A renewal does not matter to the queue.
+func (p *Program) script(op driver.Op, shared, queued bool) *Script {
 	scripts := &p.Alone
-	if v.Shared {
+	if shared {
 		scripts = &p.Shared
 	}
 	if op == driver.OpRenew {
-		return scripts.Renew // the queue is of no matter
+		return scripts.Renew
 	}
 	script := scripts.Acquire
 	if op == driver.OpRelease {
 		script = scripts.Release
 	}
-	if v.Queued {
+	if queued {
 		return script.queued
 	}
 	return script
@@ -77,20 +72,21 @@ type Sources struct {
 	Free string
 }
 
-// An Operation defines the local function serve(i), which answers the i-th call. KEYS and ARGV have
-// the keys and the arguments of the calls, in their order. shared(i) returns the i-th of the
-// arguments that the calls have in common, or ”.
+// An Operation defines the local function serve(i), which answers the i-th call. KEYS are those of
+// each call, and further ones. ARGV are those of each call, the shared ones, the record, and
+// further ones. shared(i) returns the i-th shared one, or an empty string.
 type Operation struct {
 	Common string // comes after that of Sources
 	Source string
 	// Quick answers calls in fewer commands, in the script that serves many: it sets answers[i],
 	// and counts them in answered. serve(i) answers the others. It cannot use grant.lua, which
 	// comes later, and it has no clock without Fences.
-	Quick              string
-	Keys, Args, Shared int
-	Record             bool // a record follows the shared arguments
-	Fences             bool // the Lua uses counter.lua and grant.lua
-	Publishes          bool // the Lua uses publish.lua
+	Quick      string
+	Keys, Args int  // of each call
+	Shared     int  // arguments that the calls have in common
+	Record     bool // a record follows these
+	Fences     bool // the Lua uses counter.lua and grant.lua
+	Publishes  bool // the Lua uses publish.lua
 	// FurtherKeys and FurtherArgs are how many of Call.FurtherKeys and Call.FurtherArgs the Lua
 	// uses. With such keys, the script serves one call, of Program.Shared.
 	FurtherKeys, FurtherArgs int
@@ -160,9 +156,6 @@ func (o Operation) with(many bool, n, common, after string) *Script {
 		}
 		return literalOf(source, o.Keys+o.FurtherKeys)
 	})
-	script.arity = arity{
-		keys: o.Keys, args: o.Args, shared: o.Shared, record: o.Record, many: many,
-		furtherKeys: o.FurtherKeys, furtherArgs: o.FurtherArgs,
-	}
+	script.of, script.many = o, many
 	return script
 }
