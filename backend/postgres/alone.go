@@ -63,21 +63,6 @@ func (l *Locker) acquireAlone(ctx context.Context, c driver.Claim) (answer drive
 	return answer, err
 }
 
-// renewAlone renews a claim that holds its key alone, or returns errShared.
-func (l *Locker) renewAlone(ctx context.Context, c driver.Claim) (held bool, err error) {
-	err = repeat(func() (bool, error) {
-		var found string
-		err := l.db.QueryRowContext(ctx, l.sql("renew"),
-			[]byte(c.Key), c.ID, micros(c.TTL), int64(c.Fence), max(c.Reserve, 0),
-		).Scan(&held, &found)
-		if err == nil && found == shared {
-			err = errShared
-		}
-		return err == nil, err
-	})
-	return held, err
-}
-
 // releaseAlone releases a claim that holds its key alone, or returns errShared.
 func (l *Locker) releaseAlone(ctx context.Context, c driver.Claim, after driver.After) (released bool, err error) {
 	leave, record := free, any(nil)

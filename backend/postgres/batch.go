@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/seed-1795987d/onerun/backend/internal/holders"
 	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
@@ -17,12 +18,18 @@ const (
 	maxBatch = 1000
 	// maxBatches is how many such statements run at a time.
 	maxBatches = 4
-	// maxSingle is how many claims of a batch are renewed by a statement of their own at a time.
+	// maxSingle is how many claims of a batch are renewed by themselves at a time.
 	maxSingle = 4
 )
 
+// Renew implements driver.Locker.
+func (l *Locker) Renew(ctx context.Context, c driver.Claim) (held bool, err error) {
+	l.RenewBatch(ctx, []driver.Claim{c}, func(_ int, h bool, e error) { held, err = h, e })
+	return held, err
+}
+
 // RenewBatch implements driver.BatchRenewer, by one statement. Claims that share their key, and
-// those of a row that is locked, are renewed by a statement each.
+// those of a row that is locked, are renewed one by one.
 func (l *Locker) RenewBatch(
 	ctx context.Context, claims []driver.Claim, report func(i int, held bool, err error),
 ) {
@@ -36,7 +43,11 @@ func (l *Locker) RenewBatch(
 		single.Go(func() {
 			slots <- struct{}{}
 			defer func() { <-slots }()
-			held, err := l.Renew(ctx, claims[i])
+			held, err := ask(ctx, l, driver.OpRenew, claims[i].Key, func(ctx context.Context) (bool, error) {
+				return change(ctx, l, claims[i].Key, func(r *row) (bool, holders.Effect) {
+					return r.Renew(claims[i], r.now, &r.last)
+				})
+			})
 			report(i, held, err)
 		})
 	}
@@ -44,7 +55,7 @@ func (l *Locker) RenewBatch(
 }
 
 // A batchAnswer is the answer to a claim of a batch. If again is set, the claim must be renewed by
-// a statement of its own.
+// itself.
 type batchAnswer struct {
 	held, again bool
 	err         error

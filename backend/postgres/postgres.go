@@ -137,18 +137,6 @@ func (l *Locker) TryAcquire(ctx context.Context, c driver.Claim) (driver.Answer,
 	})
 }
 
-// Renew implements driver.Locker.
-func (l *Locker) Renew(ctx context.Context, c driver.Claim) (bool, error) {
-	return ask(ctx, l, driver.OpRenew, c.Key, func(ctx context.Context) (bool, error) {
-		if c.MaxHolders <= 1 {
-			if held, err := l.renewAlone(ctx, c); !errors.Is(err, errShared) {
-				return held, err
-			}
-		}
-		return change(ctx, l, c.Key, func(r *row) (bool, holders.Effect) { return r.Renew(c, r.now, &r.last) })
-	})
-}
-
 // Release implements driver.Locker.
 func (l *Locker) Release(ctx context.Context, c driver.Claim, after driver.After) (bool, error) {
 	after.Record = bytes.Clone(after.Record) // the statement may outlast the call

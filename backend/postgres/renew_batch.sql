@@ -1,9 +1,9 @@
 -- Renews claims that hold their keys alone. $1 claims in JSON, with the TTL in microseconds. A claim
 -- may be there several times: the highest fence counts.
 --
--- Answers for each claim: its index, whether it was renewed, and whether it must be renewed by a
--- statement of its own, because claims share the key, or because another transaction has locked
--- the row. One locked row must not delay the others.
+-- Answers for each claim: its index, whether it was renewed, and whether it must be renewed by
+-- itself, because claims share the key, or because another transaction has locked the row. One
+-- locked row must not delay the others.
 WITH claims AS MATERIALIZED (
 	SELECT c.i, decode(c.key, 'base64') AS key, c.id, c.fence, c.reserve, c.ttl
 	FROM json_to_recordset($1::json) AS c(i int, key text, id text, fence bigint, reserve bigint, ttl bigint)
