@@ -37,30 +37,20 @@ func ask[T any](
 	if err := l.calls.enter(ctx, op); err != nil {
 		return none, l.storeError(op, key, err)
 	}
-	type answer struct {
-		t   T
-		err error
-	}
-	answered := make(chan answer, 1)
 	own, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	go contain.Call(func() (T, error) {
+	t, err := contain.Within(ctx, func() (T, error) {
 		defer l.calls.leave(op)
 		defer cancel()
 		if _, err := l.resolve(own); err != nil {
 			return none, err
 		}
 		return f(own)
-	}, func(t T, err error) { answered <- answer{t, err} })
-	select {
-	case a := <-answered:
-		if a.err != nil {
-			return none, l.storeError(op, key, a.err)
-		}
-		return a.t, nil
-	case <-ctx.Done():
-		time.AfterFunc(statementGrace, cancel)
-		return none, l.storeError(op, key, ctx.Err())
+	})
+	if err != nil {
+		time.AfterFunc(statementGrace, cancel) // f may go on
+		return none, l.storeError(op, key, err)
 	}
+	return t, nil
 }
 
 // name is the name of the backend in errors.

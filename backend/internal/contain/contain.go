@@ -3,6 +3,7 @@
 package contain
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"sync/atomic"
@@ -36,17 +37,25 @@ func Call[T any](f func() (T, error), done func(T, error)) {
 	t, err = f()
 }
 
-// Do calls f in a goroutine and returns what f returns, or the error of Call.
-func Do[T any](f func() (T, error)) (T, error) {
+// Within calls f in a goroutine and returns what f returns, or the error of Call. If ctx ends
+// first, it returns the error of ctx, and f goes on.
+func Within[T any](ctx context.Context, f func() (T, error)) (t T, err error) {
 	type answer struct {
 		t   T
 		err error
 	}
 	answered := make(chan answer, 1)
 	go Call(f, func(t T, err error) { answered <- answer{t, err} })
-	a := <-answered
-	return a.t, a.err
+	select {
+	case a := <-answered:
+		return a.t, a.err
+	case <-ctx.Done():
+		return t, ctx.Err()
+	}
 }
+
+// Do is Within for as long as f takes.
+func Do[T any](f func() (T, error)) (T, error) { return Within(context.Background(), f) }
 
 // Err is Do for a function that returns only an error.
 func Err(f func() error) error {

@@ -74,19 +74,13 @@ func address(client redis.UniversalClient) string {
 }
 
 // bounded runs f and returns what it returns, or the error of ctx when that ends first: by default
-// go-redis reads on when a context has ended, for as long as the client's own time-outs say. f is
-// then left behind; it ends with those, and nothing looks at what it finds. If a hook of the client
-// panics, that is the error.
+// go-redis reads on when a context has ended, for as long as the client's own time-outs say. f then
+// ends with those, and nothing looks at what it finds. If a hook of the client panics, that is the
+// error.
 func bounded(ctx context.Context, f func() error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	done := make(chan error, 1)
-	go contain.Call(func() (struct{}, error) { return struct{}{}, rediserr.Recovered(f) }, func(_ struct{}, err error) { done <- err })
-	select {
-	case err := <-done:
-		return err
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	_, err := contain.Within(ctx, func() (struct{}, error) { return struct{}{}, rediserr.Recovered(f) })
+	return err
 }
