@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -13,24 +12,6 @@ import (
 	"github.com/seed-1795987d/onerun/backend/internal/rediserr"
 	"github.com/seed-1795987d/onerun/guard/driver"
 )
-
-// A Script is a Lua script that the server knows by its hash.
-type Script struct {
-	source, sha any                         // strings, as arguments of commands
-	of          Operation                   // says which keys and arguments calls have
-	many        bool                        // the script serves many calls at once, see batch.lua
-	queued      *Script                     // for claims that respect the queue, or nil
-	Literal     func() (source, sha string) // see toLiteral
-}
-
-// NewScript returns the script of that source. It serves one call, which has FurtherKeys and
-// FurtherArgs only.
-func NewScript(source string) *Script {
-	return &Script{
-		source: source, sha: redis.NewScript(source).Hash(),
-		Literal: sync.OnceValues(func() (string, string) { return literalOf(source, 0) }),
-	}
-}
 
 // A Call is one run of a script for the key of a claim.
 type Call struct {

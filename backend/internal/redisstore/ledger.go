@@ -76,36 +76,31 @@ func toEntries(answer any) ([]driver.Entry, bool) {
 
 // EntriesOf implements driver.Ledger.
 func (l *Locker) EntriesOf(ctx context.Context, names []string, n int) ([][]driver.Entry, error) {
-	all := make([][]driver.Entry, len(names))
-	read, err := l.store.readAll(ctx, driver.OpLedger, names, func(p redis.Pipeliner, name string) redis.Cmder {
-		return p.ZRevRangeWithScores(ctx, ledgerKey("log", name), 0, int64(n-1))
-	})
-	for i, cmd := range read {
-		entries, _ := cmd.(*redis.ZSliceCmd)
-		for _, e := range entries.Val() {
+	return readEach(ctx, l.store, driver.OpLedger, names, func(p redis.Pipeliner, i int) *redis.ZSliceCmd {
+		return p.ZRevRangeWithScores(ctx, ledgerKey("log", names[i]), 0, int64(n-1))
+	}, func(cmd *redis.ZSliceCmd) (log []driver.Entry, _ error) {
+		for _, e := range cmd.Val() {
 			record, _ := e.Member.(string)
-			all[i] = append(all[i], driver.Entry{At: int64(e.Score), Record: []byte(record)})
+			log = append(log, driver.Entry{At: int64(e.Score), Record: []byte(record)})
 		}
-	}
-	return all, err
+		return log, nil
+	})
 }
 
 // CountersOf implements driver.Ledger.
 func (l *Locker) CountersOf(ctx context.Context, names, counters []string) ([]int64, error) {
-	all := make([]int64, len(names))
-	i := -1
-	read, err := l.store.readAll(ctx, driver.OpLedger, names, func(p redis.Pipeliner, name string) redis.Cmder {
-		i++
-		return p.HGet(ctx, ledgerKey("count", name), counters[i])
-	})
-	for i, cmd := range read {
-		if n, isThere := cmd.(*redis.StringCmd); isThere && n.Err() == nil {
-			if all[i], err = n.Int64(); err != nil {
-				return nil, l.store.error(&Call{Op: driver.OpLedger, Key: names[i]}, ErrAnswer)
-			}
+	return readEach(ctx, l.store, driver.OpLedger, names, func(p redis.Pipeliner, i int) *redis.StringCmd {
+		return p.HGet(ctx, ledgerKey("count", names[i]), counters[i])
+	}, func(cmd *redis.StringCmd) (int64, error) {
+		if cmd.Err() != nil {
+			return 0, nil // it was never raised
 		}
-	}
-	return all, err
+		n, err := cmd.Int64()
+		if err != nil {
+			err = ErrAnswer
+		}
+		return n, err
+	})
 }
 
 // Raise implements driver.Ledger.

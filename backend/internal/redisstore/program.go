@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"sync"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
@@ -94,6 +96,24 @@ type Operation struct {
 	// Admits is a Lua expression: whether the next waiter in the queue may also be granted after a
 	// claim was. "" is false.
 	Admits string
+}
+
+// A Script is a Lua script that the server knows by its hash.
+type Script struct {
+	source, sha any                         // strings, as arguments of commands
+	of          Operation                   // says which keys and arguments calls have
+	many        bool                        // the script serves many calls at once, see batch.lua
+	queued      *Script                     // for claims that respect the queue, or nil
+	Literal     func() (source, sha string) // see toLiteral
+}
+
+// NewScript returns the script of that source. It serves one call, which has FurtherKeys and
+// FurtherArgs only.
+func NewScript(source string) *Script {
+	return &Script{
+		source: source, sha: redis.NewScript(source).Hash(),
+		Literal: sync.OnceValues(func() (string, string) { return literalOf(source, 0) }),
+	}
 }
 
 // NewScripts returns the scripts of these sources.

@@ -17,7 +17,7 @@ import (
 // A router finds the master of a Cluster that has a key. Requests to one master share batches.
 type router struct {
 	cluster     *redis.ClusterClient
-	clusterWide *server     // go-redis finds the master of each key
+	clusterWide *endpoint   // go-redis finds the master of each key
 	loaded      atomic.Bool // go-redis knows the slots, and does not have to ask the Cluster
 
 	mu      sync.RWMutex
@@ -27,7 +27,7 @@ type router struct {
 }
 
 func newRouter(cluster *redis.ClusterClient) *router {
-	r := &router{cluster: cluster, clusterWide: newServer(cluster), servers: map[*redis.Client]*server{}, mode: oneSlot}
+	r := &router{cluster: cluster, clusterWide: newEndpoint(cluster), servers: map[*redis.Client]*server{}, mode: oneSlot}
 	r.clusterWide.mode.Store(int32(oneSlot))
 	return r
 }

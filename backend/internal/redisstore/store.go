@@ -17,9 +17,9 @@
 // other requests go in batches, on a lane or by the application's client.
 //
 // The files are read in this order: inspect, ledger, bulk, locker, several, layout, info, store,
-// program, queue, recent, router, server, batcher, lane, own, sender, endpoint, probe, patience,
-// command, request, call; and those that use no other: answer, keys, slot, errors, literal, client,
-// keymode, arguments. A file uses names of those after it. In 6 of 123 pairs of files that use
+// queue, recent, router, server, batcher, lane, own, sender, endpoint, probe, patience, command,
+// request, call, program; and those that use no other: answer, keys, slot, errors, literal, client,
+// keymode, arguments. A file uses names of those after it. In 6 of 124 pairs of files that use
 // names of each other, the later file uses one of the earlier file.
 //
 // The pipelines of go-redis, and its AutoPipeline, do not serve. They send many scripts in one
