@@ -78,9 +78,9 @@ func (c *Call) provesLost(err error) bool {
 		rediserr.KindOf(err) == driver.KindWrongType
 }
 
-// instead reports whether the script for claims alone has found that others share the key. It then
-// changes c to the call of Program.Shared.
-func (c *Call) instead(err error) bool {
+// switchToShared changes c to the call of Program.Shared if the script for claims alone has found
+// that others share the key. It reports whether it has.
+func (c *Call) switchToShared(err error) bool {
 	if err == nil || c.locker == nil || !redis.HasErrorPrefix(err, "SHARED") {
 		return false
 	}

@@ -39,7 +39,7 @@ func (r *request) onHeld(done func(bool, error))            { r.held = done }
 func (r *request) finish(answer any, err error) {
 	s, granted, held := r.store, r.granted, r.held
 	switch {
-	case r.call.again(r.ctx, err) || r.call.instead(err):
+	case r.call.again(r.ctx, err) || r.call.switchToShared(err):
 		r.bySource = false
 		s.start(r)
 	case granted != nil:
