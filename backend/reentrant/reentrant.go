@@ -32,11 +32,9 @@ import (
 // A Locker keeps leases in one Redis. It is safe for concurrent use.
 type Locker struct {
 	*locker
-	store      *redisstore.Store
-	publish    Publish
-	readWrite  bool
-	subscriber *pubsub.Subscriber
-	queue      *redisstore.Queue
+	store     *redisstore.Store
+	publish   Publish
+	readWrite bool
 }
 
 // locker has what the Locker shares with that of package single.
@@ -70,10 +68,9 @@ func New(client redis.UniversalClient, opts ...Option) *Locker {
 		}
 		opt(l)
 	}
-	l.subscriber = pubsub.New(client, vias[l.publish])
-	l.queue = redisstore.NewQueue(l.subscriber)
-	l.locker = redisstore.NewLocker(l.store, l.queue, redisstore.Layout{
-		Program: l.program(), Names: l.names, Further: l.further, Inspection: l.inspection(), Publish: l.howToPublish(), Check: l.checkTTL,
+	l.locker = redisstore.NewLocker(l.store, redisstore.Layout{
+		Program: l.program(), Names: l.names, Further: l.further, Inspection: l.inspection(), Check: l.checkTTL,
+		Publish: l.howToPublish(), Channel: l.channel, Via: vias[l.publish],
 	})
 	return l
 }
@@ -195,7 +192,8 @@ func (l *Locker) checkKey(key string) error {
 	return nil
 }
 
-// channel returns the name of the channel on which Redisson publishes that a lock is free.
+// channel returns the name of the channel on which this package and Redisson publish that a lock is
+// free.
 func (l *Locker) channel(key string) string {
 	if l.readWrite {
 		return "redisson_rwlock:" + inBraces(key)
@@ -234,15 +232,4 @@ func (l *Locker) howToPublish() string {
 		return "" // it is not sent
 	}
 	return string(l.publish)
-}
-
-// Subscribe implements driver.Subscriber. This package and Redisson publish releases of a key on
-// the same channel. All subscriptions share one connection, or one to each master of a Cluster.
-// Without subscriptions, these connections are closed. Each Locker has a channel of its own for the
-// queue of a key.
-func (l *Locker) Subscribe(key, id string, notify func(in time.Duration)) (stop func()) {
-	if id != "" {
-		return l.queue.Subscribe(redisstore.FenceKeyBeside(key), key, id, notify)
-	}
-	return l.subscriber.Subscribe(l.channel(key), func(string) { notify(0) })
 }

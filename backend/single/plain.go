@@ -60,7 +60,8 @@ var plainSource string
 // letter, and so may the value of another program.
 const lead = "onerun:"
 
-// channel returns the channel on which the releases of a key are published. plain.lua does the
+// channel returns the channel on which the releases of a key are published. It has the name of
+// the lease's key, or WithPlainKeys "onerun:released:" and that name in braces. plain.lua does the
 // same.
 func (l *Locker) channel(key string) string {
 	if l.name == nil {

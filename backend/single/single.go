@@ -27,10 +27,8 @@ type Locker struct {
 	*locker
 	store *redisstore.Store
 	*scripts
-	name       func(key string) string // WithPlainKeys, or nil
-	subscriber *pubsub.Subscriber
-	queue      *redisstore.Queue
-	acks       redisstore.Acks
+	name func(key string) string // WithPlainKeys, or nil
+	acks redisstore.Acks
 }
 
 // locker has what the Locker shares with that of package reentrant.
@@ -83,10 +81,9 @@ func New(client redis.UniversalClient, opts ...Option) *Locker {
 		via = pubsub.ViaSharded
 	}
 	l.scripts = dialect{sharded: via != pubsub.ViaPlain, plain: l.name != nil}.scripts()
-	l.subscriber = pubsub.New(client, via)
-	l.queue = redisstore.NewQueue(l.subscriber)
-	l.locker = redisstore.NewLocker(l.store, l.queue, redisstore.Layout{
+	l.locker = redisstore.NewLocker(l.store, redisstore.Layout{
 		Program: l.program, Names: l.names, Further: further, Inspection: l.inspection, Acks: l.acks,
+		Channel: l.channel, Via: via,
 	})
 	return l
 }
@@ -203,15 +200,4 @@ func (l *Locker) names(_ driver.Op, key string) redisstore.Names {
 	}
 	prefix, fence := redisstore.LeasePrefix(key)
 	return redisstore.Names{Prefix: prefix, Keys: [...]string{key, fence}, Slot: fence}
-}
-
-// Subscribe implements driver.Subscriber. Releases are published on a channel that has the name of
-// the lease's key, or WithPlainKeys on "onerun:released:" and the name in braces. All
-// subscriptions share one connection, or one to each master of a Cluster. Without subscriptions,
-// these connections are closed. Each Locker has a channel of its own for the queue of a key.
-func (l *Locker) Subscribe(key, id string, notify func(in time.Duration)) (stop func()) {
-	if id != "" {
-		return l.queue.Subscribe(l.names(driver.OpAcquire, key).Slot, key, id, notify)
-	}
-	return l.subscriber.Subscribe(l.channel(key), func(string) { notify(0) })
 }

@@ -74,9 +74,6 @@ func New(client redis.UniversalClient, via Via) *Subscriber {
 	}
 }
 
-// Via returns the command that publishes the messages.
-func (s *Subscriber) Via() Via { return s.via }
-
 // Subscribe calls receive with each message on the channel. It also calls receive("") each time
 // that the server has confirmed the subscription, because earlier messages were missed. If the
 // channel is subscribed already, it does so at once. Subscribe and stop do not wait. A second stop

@@ -4,6 +4,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/seed-1795987d/onerun/backend/internal/pubsub"
 	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
@@ -21,8 +22,11 @@ type Layout struct {
 	// Further returns the keys that a script of Program.Shared has beside these.
 	Further    func(op driver.Op, c driver.Claim, fence string) []string
 	Inspection *Inspection
-	Publish    string // how to publish releases
-	Acks       Acks   // of grants and of done markers
+	Publish    string // how to publish releases, see publish.lua
+	// Channel returns the channel on which the releases of a key are published, and Via is how.
+	Channel func(key string) string
+	Via     pubsub.Via
+	Acks    Acks // of grants and of done markers
 	// Check returns an error for a claim that must not be made. It may be nil.
 	Check func(driver.Claim) error
 }

@@ -2,25 +2,33 @@ package redisstore
 
 import (
 	"context"
+	"crypto/rand"
+	"time"
 
+	"github.com/seed-1795987d/onerun/backend/internal/pubsub"
 	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
 // A Locker is what Lockers on one Redis have in common, once they have said how they keep keys. It
 // is safe for concurrent use.
 type Locker struct {
-	store  *Store
-	queue  *Queue
-	layout Layout
+	store      *Store
+	subscriber *pubsub.Subscriber
+	queue      *queue
+	layout     Layout
 }
 
-// NewLocker returns a Locker on the store. The layout may share the queue with it.
-func NewLocker(store *Store, queue *Queue, layout Layout) *Locker {
+// NewLocker returns a Locker on the store.
+func NewLocker(store *Store, layout Layout) *Locker {
 	if layout.Check == nil {
 		layout.Check = func(driver.Claim) error { return nil }
 	}
-	l := &Locker{store: store, queue: queue, layout: layout}
-	queue.dequeue = l.dequeue
+	subscriber := pubsub.New(store.client, layout.Via)
+	l := &Locker{store: store, subscriber: subscriber, layout: layout}
+	l.queue = &queue{subscriber: subscriber, locker: rand.Text(), dequeue: l.dequeue}
+	if layout.Via != pubsub.ViaPlain {
+		l.queue.publish = "sharded"
+	}
 	return l
 }
 
@@ -40,6 +48,16 @@ func (l *Locker) Describe() driver.Description {
 	return driver.Description{
 		Name: l.store.backend, Addr: l.store.Addr(), ServerID: l.store.serverID, Err: l.store.Check(), Queue: true,
 	}
+}
+
+// Subscribe implements driver.Subscriber. All subscriptions share one connection, or one to each
+// master of a Cluster. Without subscriptions, these connections are closed. Each Locker has a
+// channel of its own for the queue of a key.
+func (l *Locker) Subscribe(key, id string, notify func(in time.Duration)) (stop func()) {
+	if id != "" {
+		return l.queue.subscribe(l.layout.Names(driver.OpAcquire, key).Slot, key, id, notify)
+	}
+	return l.subscriber.Subscribe(l.layout.Channel(key), func(string) { notify(0) })
 }
 
 // Warnings implements driver.Warner. It sends INFO.

@@ -1,7 +1,6 @@
 package redisstore
 
 import (
-	"crypto/rand"
 	"strconv"
 	"strings"
 	"time"
@@ -10,9 +9,9 @@ import (
 	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
-// A Queue makes the claims of one Locker respect the queues of waiters, see queue.lua. It is safe
+// A queue makes the claims of one Locker respect the queues of waiters, see queue.lua. It is safe
 // for concurrent use.
-type Queue struct {
+type queue struct {
 	subscriber *pubsub.Subscriber
 	locker     string // identifies the Locker among all others
 	publish    string // how to publish, see publish.lua
@@ -20,17 +19,8 @@ type Queue struct {
 	dequeue    func(key, id string) // removes a claim from the queue, in the background
 }
 
-// NewQueue returns the Queue of a Locker. It receives notifications through the Subscriber.
-func NewQueue(subscriber *pubsub.Subscriber) *Queue {
-	q := &Queue{subscriber: subscriber, locker: rand.Text()}
-	if subscriber.Via() != pubsub.ViaPlain {
-		q.publish = "sharded"
-	}
-	return q
-}
-
 // acquire makes the call one for a claim that is not driver.Unqueued.
-func (q *Queue) acquire(c driver.Claim, call *Call) {
+func (q *queue) acquire(c driver.Claim, call *Call) {
 	joins := "0"
 	if c.Queue == driver.Queued {
 		joins = "1"
@@ -41,14 +31,14 @@ func (q *Queue) acquire(c driver.Claim, call *Call) {
 
 // release is to a release what acquire is to an acquire. leave is that of residue, or "Q" to
 // release nothing: the call then only removes the claim from the queue.
-func (q *Queue) release(call *Call, leave string) {
+func (q *queue) release(call *Call, leave string) {
 	call.FurtherKeys = append(call.FurtherKeys, QueueKeys(call.Slot, call.Key)...)
 	call.FurtherArgs = append(call.FurtherArgs, q.publish, leave)
 }
 
-// Subscribe is the Subscribe of driver.Subscriber for a queued claim.
-func (q *Queue) Subscribe(fence, key, id string, notify func(in time.Duration)) (stop func()) {
-	queue := QueueKeys(fence, key)[0]
+// subscribe is the Subscribe of driver.Subscriber for a queued claim.
+func (q *queue) subscribe(fence, key, id string, notify func(in time.Duration)) (stop func()) {
+	channel := QueueKeys(fence, key)[0] + ":" + q.locker
 	receive := func(wait string) {
 		if wait == "" { // the subscription has begun
 			notify(0)
@@ -56,7 +46,7 @@ func (q *Queue) Subscribe(fence, key, id string, notify func(in time.Duration)) 
 			notify(time.Duration(ms) * time.Millisecond)
 		}
 	}
-	return q.subscriber.SubscribeNamed(queue+":"+q.locker, id, receive, func(id string) {
+	return q.subscriber.SubscribeNamed(channel, id, receive, func(id string) {
 		if !q.asked.has(id) {
 			q.asked.add(id, driver.NotifyGrace) // one request is enough
 			q.dequeue(key, id)
