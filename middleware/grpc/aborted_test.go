@@ -72,8 +72,7 @@ func TestObserver_receivesADocumentedResultWhateverAborts(t *testing.T) {
 				"end hook": {hook: guard.Hook{RunEnd: func(context.Context, guard.RunEndEvent) { abort() }}, result: idempotency.Ran},
 				"handler":  {h: func(context.Context, any) (any, error) { abort(); return nil, nil }, result: idempotency.Ran},
 				"policy":   {opt: guardgrpc.WithPolicy(func(*status.Status) bool { abort(); return true }), result: idempotency.Ran},
-				"Origin":   {opt: guardgrpc.WithObserver(guardgrpc.Observer{Origin: func(context.Context) string { abort(); return "" }}), result: idempotency.Ran},
-				"End":      {opt: guardgrpc.WithObserver(guardgrpc.Observer{End: func(context.Context, guardgrpc.Outcome) { abort() }}), result: idempotency.Ran},
+				"observer": {opt: guardgrpc.WithObserver(func(context.Context, guardgrpc.Outcome) { abort() }), result: idempotency.Ran},
 			} {
 				t.Run(fmt.Sprint(name, ", ", how, ", ", mode), func(t *testing.T) {
 					t.Parallel()
@@ -85,9 +84,7 @@ func TestObserver_receivesADocumentedResultWhateverAborts(t *testing.T) {
 					var reported []guard.Outcome
 					g := newGuard(t, store, guard.WithNamespace("test"), guard.WithHook(c.hook),
 						guard.WithHook(guard.Hook{Outcome: func(_ context.Context, o guard.Outcome) { reported = append(reported, o) }}))
-					opts := append([]guardgrpc.Option{guardgrpc.WithObserver(guardgrpc.Observer{
-						End: func(_ context.Context, o guardgrpc.Outcome) { outcomes = append(outcomes, o) },
-					})}, more...)
+					opts := append([]guardgrpc.Option{guardgrpc.WithObserver(func(_ context.Context, o guardgrpc.Outcome) { outcomes = append(outcomes, o) })}, more...)
 					if name != "scope" {
 						opts = append(opts, idempotency.WithGlobalKeys())
 					}

@@ -25,9 +25,9 @@ type exchange struct {
 	start time.Time
 	call  idempotent.Call
 
-	recorder *recorder // nil if no stream is known, or nothing is recorded
-	found    *reply    // what was found in the store
-	reply    any       // what the client gets
+	recorder *recorder          // nil if no stream is known, or nothing is recorded
+	found    *idempotent.Answer // what was found in the store
+	reply    any                // what the client gets
 	err      error
 }
 
@@ -146,17 +146,13 @@ func (q *exchange) Handle(ctx context.Context) idempotent.Left {
 		return idempotent.Left{Failed: true}
 	}
 	left := idempotent.Left{Failed: serverFailed(s.Code())}
-	r := (*reply)(nil)
 	if most := q.m.Records(); most >= 0 {
-		r = newReply(q.reply, s, header, trailer, most)
+		left.Answer = newAnswer(q.reply, s, header, trailer, most)
 	}
-	left.Keep = q.call.Keep(q.ctx, idempotent.Ending{Replayable: r != nil}, func() bool {
+	left.Keep = q.call.Keep(q.ctx, idempotent.Ending{Replayable: left.Answer != nil}, func() bool {
 		// A late error may say no more than that the handler's context had ended.
 		return (!tardy || s.Code() == codes.OK) && q.m.policy(s)
 	})
-	if r != nil {
-		left.Answer = r
-	}
 	return left
 }
 
@@ -201,14 +197,14 @@ func (q *exchange) ctxEnded(ctx context.Context, s *status.Status) bool {
 }
 
 // Read implements idempotent.Transport.
-func (q *exchange) Read(recorded []byte) (err error) {
-	q.found, err = readReply(recorded)
-	return err
+func (q *exchange) Read(a *idempotent.Answer) error {
+	q.found = a
+	return check(a)
 }
 
 // replay gives a reply again.
 func (q *exchange) replay() {
-	message, s, err := q.found.parse()
+	message, s, err := parse(q.found)
 	if err != nil {
 		q.call.Result, q.call.Err = idempotency.NotReplayable, idempotent.NotRun(err)
 		q.refuse(idempotency.NotReplayable, 0, err)
@@ -216,8 +212,8 @@ func (q *exchange) replay() {
 	}
 	marker := metadata.Pairs("idempotency-replayed", "true")
 	// The client may have gone.
-	_ = grpc.SetHeader(q.ctx, metadata.Join(replayable(nil, q.found.header, q.m.without), marker))
-	_ = grpc.SetTrailer(q.ctx, replayable(nil, q.found.trailer, q.m.without))
+	_ = grpc.SetHeader(q.ctx, metadata.Join(replayable(nil, q.found.Header, q.m.without), marker))
+	_ = grpc.SetTrailer(q.ctx, replayable(nil, q.found.Trailer, q.m.without))
 	if q.err = s.Err(); q.err == nil {
 		q.reply = message
 	}

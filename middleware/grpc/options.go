@@ -32,7 +32,7 @@ type settings struct {
 	print     fingerprint
 	policy    func(*status.Status) bool
 	without   []string // metadata that is not kept
-	observers []Observer
+	observers []func(context.Context, Outcome)
 }
 
 // WithScope sets the principal that owns a call: a stable name, such as the number of the account,
@@ -123,10 +123,17 @@ func WithoutMetadata(names ...string) Option {
 	})
 }
 
-// WithObserver adds an observer. Observers are called in the order in which they were added,
-// concurrently for several calls. Defaults to none.
-func WithObserver(o Observer) Option {
+// WithObserver calls f once for each call with its Outcome, for traces, metrics and logs. It is
+// called before the interceptor returns, even if the handler panicked. ctx is the call's.
+// Observers are called in the order in which they were added, and concurrently for several
+// calls. A panic in f is contained. The hooks of the Guard receive the same as a guard.Outcome.
+// Defaults to none.
+func WithObserver(f func(ctx context.Context, o Outcome)) Option {
 	return option(func(s *settings) {
-		s.observers, s.Origins = append(s.observers, o), append(s.Origins, o.Origin)
+		if f == nil {
+			s.Refuse("WithObserver", nil, "must not be nil")
+			return
+		}
+		s.observers = append(s.observers, f)
 	})
 }

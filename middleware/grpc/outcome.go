@@ -23,9 +23,9 @@ type Outcome struct {
 	Code codes.Code
 	// Kept is what the run has left in the store.
 	Kept idempotency.Keep
-	// Origin is the Observer.Origin of the first run, in a replay, a mismatch, and any other call
-	// that has found its record.
-	Origin string
+	// Label identifies the run whose record the call has found, or the run that holds its key: see
+	// guard.WithLabel, and guard.Hook.Label for the trace of a run. It comes from the store.
+	Label string
 	// Fence is the lease's, if the handler ran under one.
 	Fence uint64
 	// Aborted says that the handler, or a function of yours, panicked or ended its goroutine.
@@ -37,17 +37,6 @@ type Outcome struct {
 	// KeyError, or the error of a function of yours.
 	// guard.Ran says of it whether the handler ran. It may contain what a client must not see.
 	Err error
-}
-
-// An Observer receives the outcome of each call, for traces, metrics and logs.
-type Observer struct {
-	// Origin returns the text that identifies a first run to calls that find its record, such as
-	// its traceparent. It has at most 256 bytes, and the rest is cut off. ctx is the handler's. It
-	// may be nil.
-	Origin func(ctx context.Context) string
-	// End is called once for each call, before the interceptor returns, even if the handler
-	// panicked. ctx is the call's. It may be nil.
-	End func(ctx context.Context, o Outcome)
 }
 
 type trackKey struct{}
@@ -71,7 +60,7 @@ func (q *exchange) report() {
 	c := &q.call
 	o := Outcome{
 		Result: c.Result, Name: c.Name(), Method: q.info.FullMethod, Shadow: q.m.Shadow, Code: statusOf(q.err).Code(),
-		Kept: c.Kept, Origin: c.Origin, Fence: c.Fence, Aborted: c.Aborted, Duration: time.Since(q.start), Err: c.Err,
+		Kept: c.Kept, Label: c.Label, Fence: c.Fence, Aborted: c.Aborted, Duration: time.Since(q.start), Err: c.Err,
 	}
 	if c.Aborted {
 		o.Code = codes.Unknown
@@ -85,8 +74,6 @@ func (q *exchange) report() {
 	}
 	c.Report(q.ctx, q.start, o.Duration, refused)
 	for _, observer := range q.m.observers {
-		if observer.End != nil {
-			idempotent.Contain(func() { observer.End(q.ctx, o) })
-		}
+		idempotent.Contain(func() { observer(q.ctx, o) })
 	}
 }

@@ -142,7 +142,7 @@ func TestObserver_isNotifiedOnce(t *testing.T) {
 	}
 	s := setup{guard: newGuard(t, memory.New(), guard.WithHook(hook)), noScope: true, front: []grpc.UnaryServerInterceptor{front},
 		opts: []guardgrpc.Option{guardgrpc.WithScope(noScope), idempotency.WithLease(guard.WithName("claims")),
-			guardgrpc.WithObserver(guardgrpc.Observer{End: func(context.Context, guardgrpc.Outcome) { panic("of an observer") }})}}.serve(t, h)
+			guardgrpc.WithObserver(func(context.Context, guardgrpc.Outcome) { panic("of an observer") })}}.serve(t, h)
 	for _, c := range []struct {
 		tenant string
 		result idempotency.Result

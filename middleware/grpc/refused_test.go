@@ -118,13 +118,12 @@ func TestRefusals_ofAnotherRequest(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			h, _ := counted(nil)
-			origin := guardgrpc.Observer{Origin: func(context.Context) string { return "a trace" }}
-			s := setup{opts: append(c.opts, guardgrpc.WithObserver(origin))}.serve(t, h)
+			s := setup{opts: append(c.opts, idempotency.WithLease(guard.WithLabel("the first")))}.serve(t, h)
 			requireRan(t, s.call(t.Context(), "k", "a1"), "a1 by run 1")
 			s.log.next(t)
 			a := s.call(t.Context(), "k", "a2")
 			o := s.log.next(t)
-			require.Equal(t, "a trace", o.Origin)
+			require.Equal(t, "the first", o.Label)
 			if !c.mismatch {
 				requireReplay(t, a, "a1 by run 1")
 				return

@@ -197,12 +197,12 @@ type outcomes struct {
 	all []guardgrpc.Outcome
 }
 
-func (o *outcomes) observer() guardgrpc.Observer {
-	return guardgrpc.Observer{End: func(_ context.Context, outcome guardgrpc.Outcome) {
+func (o *outcomes) observer() func(context.Context, guardgrpc.Outcome) {
+	return func(_ context.Context, outcome guardgrpc.Outcome) {
 		o.mu.Lock()
 		defer o.mu.Unlock()
 		o.all = append(o.all, outcome)
-	}}
+	}
 }
 
 // next removes and returns the first Outcome.

@@ -73,8 +73,7 @@ func TestObserver_receivesADocumentedResultWhateverAborts(t *testing.T) {
 				"end hook": {hook: guard.Hook{RunEnd: func(context.Context, guard.RunEndEvent) { abort() }}, result: idempotency.Ran},
 				"handler":  {h: func(http.ResponseWriter, *http.Request) { abort() }, result: idempotency.Ran},
 				"policy":   {opt: guardhttp.WithPolicy(func(int, http.Header) bool { abort(); return true }), result: idempotency.Ran},
-				"Origin":   {opt: guardhttp.WithObserver(guardhttp.Observer{Origin: func(context.Context) string { abort(); return "" }}), result: idempotency.Ran},
-				"End":      {opt: guardhttp.WithObserver(guardhttp.Observer{End: func(context.Context, guardhttp.Outcome) { abort() }}), result: idempotency.Ran},
+				"observer": {opt: guardhttp.WithObserver(func(context.Context, guardhttp.Outcome) { abort() }), result: idempotency.Ran},
 			} {
 				t.Run(fmt.Sprint(name, ", ", how, ", ", mode), func(t *testing.T) {
 					t.Parallel()
@@ -86,9 +85,7 @@ func TestObserver_receivesADocumentedResultWhateverAborts(t *testing.T) {
 					var reported []guard.Outcome
 					g := lifeGuard(t, store, guard.WithNamespace("test"), guard.WithHook(c.hook),
 						guard.WithHook(guard.Hook{Outcome: func(_ context.Context, o guard.Outcome) { reported = append(reported, o) }}))
-					opts := append([]guardhttp.Option{guardhttp.WithObserver(guardhttp.Observer{
-						End: func(_ context.Context, o guardhttp.Outcome) { outcomes = append(outcomes, o) },
-					})}, more...)
+					opts := append([]guardhttp.Option{guardhttp.WithObserver(func(_ context.Context, o guardhttp.Outcome) { outcomes = append(outcomes, o) })}, more...)
 					if name != "scope" {
 						opts = append(opts, idempotency.WithGlobalKeys())
 					}

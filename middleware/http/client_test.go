@@ -251,12 +251,12 @@ type lifeLog struct {
 	all []guardhttp.Outcome
 }
 
-func (l *lifeLog) observer() guardhttp.Observer {
-	return guardhttp.Observer{End: func(_ context.Context, o guardhttp.Outcome) {
+func (l *lifeLog) observer() func(context.Context, guardhttp.Outcome) {
+	return func(_ context.Context, o guardhttp.Outcome) {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		l.all = append(l.all, o)
-	}}
+	}
 }
 
 func (l *lifeLog) seen() []guardhttp.Outcome {

@@ -3,14 +3,22 @@ package guardhttp
 import (
 	"net/http"
 	"strconv"
+
+	"github.com/seed-1795987d/onerun/middleware/internal/idempotent"
 )
 
 // Read implements idempotent.Transport.
-func (q *exchange) Read(recorded []byte) (err error) {
-	if q.replayed, err = readAnswer(recorded); err != nil {
-		return err
+func (q *exchange) Read(a *idempotent.Answer) error {
+	if a.Status < http.StatusOK || a.Status > 999 || !recordable(a.Header) || a.Type != "" || a.Trailer != nil {
+		return idempotent.Unreadable(idempotent.Corrupt, nil)
 	}
-	strip(q.replayed.header, q.m.without) // of a record from before WithoutHeaders
+	for name := range a.Header {
+		if !validName(name) {
+			return idempotent.Unreadable(idempotent.Corrupt, nil)
+		}
+	}
+	q.replayed = a
+	strip(a.Header, q.m.without) // of a record from before WithoutHeaders
 	return nil
 }
 
@@ -18,18 +26,18 @@ func (q *exchange) Read(recorded []byte) (err error) {
 const replayedHeader = "Idempotency-Replayed"
 
 // replay sends a recorded answer again.
-func (q *exchange) replay(a *answer) {
-	q.status = a.status
+func (q *exchange) replay(a *idempotent.Answer) {
+	q.status = a.Status
 	h := q.w.Header()
-	q.misplaced = forOrigin(a.header, h, q.r)
-	setHeaders(h, a.header)
+	q.misplaced = forOrigin(a.Header, h, q.r)
+	setHeaders(h, a.Header)
 	h.Set(replayedHeader, "true")
-	if bodyAllowed(a.status) && sendsAtOnce(q.w) { // a compressor in front sends another length
-		h.Set("Content-Length", strconv.Itoa(len(a.body)))
+	if bodyAllowed(a.Status) && sendsAtOnce(q.w) { // a compressor in front sends another length
+		h.Set("Content-Length", strconv.Itoa(len(a.Body)))
 	}
-	q.w.WriteHeader(a.status)
-	if bodyAllowed(a.status) {
-		_, _ = q.w.Write(a.body) // the client may have gone
+	q.w.WriteHeader(a.Status)
+	if bodyAllowed(a.Status) {
+		_, _ = q.w.Write(a.Body) // the client may have gone
 	}
 }
 

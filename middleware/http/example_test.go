@@ -306,9 +306,7 @@ func ExampleTrack() {
 // The first days in production: count what would happen.
 func ExampleWithShadow() {
 	counts := expvar.NewMap("idempotency")
-	h := wrap(hello, guardhttp.IdempotencyKey, idempotency.WithShadow(), guardhttp.WithObserver(guardhttp.Observer{
-		End: func(_ context.Context, o guardhttp.Outcome) { counts.Add(string(o.Result), 1) },
-	}))
+	h := wrap(hello, guardhttp.IdempotencyKey, idempotency.WithShadow(), guardhttp.WithObserver(func(_ context.Context, o guardhttp.Outcome) { counts.Add(string(o.Result), 1) }))
 	send(h, "/", "k", "")
 	send(h, "/", "k", "")
 	send(h, "/", "", "")

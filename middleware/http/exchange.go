@@ -31,12 +31,12 @@ type exchange struct {
 		body    body
 	}
 	client    interrupter
-	answer    *recorder // nil until the handler is called
-	replayed  *answer   // what was found in the store
-	status    int       // of the answer, see Outcome.Status
-	fiber     bool      // see errFiber
-	route     string    // the pattern of a mux behind the middleware that the request matches
-	misplaced error     // why the answer is not that of the handler
+	answer    *recorder          // nil until the handler is called
+	replayed  *idempotent.Answer // what was found in the store
+	status    int                // of the answer, see Outcome.Status
+	fiber     bool               // see errFiber
+	route     string             // the pattern that it matches in a mux behind the middleware
+	misplaced error              // why the answer is not that of the handler
 }
 
 // serve answers the request.

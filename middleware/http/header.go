@@ -51,7 +51,9 @@ func strip(h http.Header, without []string) {
 }
 
 // recordable reports whether headers are within what a record may hold.
-func recordable(h http.Header) bool { return idempotent.Recordable(h, validField) }
+func recordable(h http.Header) bool {
+	return idempotent.Recordable(h, func(_, value string) bool { return validValue(value) })
+}
 
 // hasTrailers reports whether an answer has headers that come after its body.
 func hasTrailers(h http.Header) bool {

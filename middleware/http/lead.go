@@ -96,9 +96,7 @@ func (q *exchange) conclude() idempotent.Left {
 		left.Err = errTimeoutHandler
 	}
 	left.Failed = v.status >= http.StatusInternalServerError
-	if v.answer != nil {
-		left.Answer = v.answer
-	}
+	left.Answer = v.answer
 	return left
 }
 
@@ -140,7 +138,7 @@ func (q *exchange) report() {
 	c := &q.call
 	o := Outcome{
 		Result: c.Result, Name: c.Name(), Shadow: q.m.Shadow, Status: q.status, Kept: c.Kept,
-		Origin: c.Origin, Fence: c.Fence, Aborted: c.Aborted, Duration: time.Since(q.start), Err: c.Err,
+		Label: c.Label, Fence: c.Fence, Aborted: c.Aborted, Duration: time.Since(q.start), Err: c.Err,
 	}
 	ctx := q.r.Context()
 	if tracked, ok := ctx.Value(trackKey{}).(*idempotent.Place[Outcome]); ok {
@@ -148,9 +146,7 @@ func (q *exchange) report() {
 	}
 	c.Report(ctx, q.start, o.Duration, q.refused())
 	for _, observer := range q.m.observers {
-		if observer.End != nil {
-			idempotent.Contain(func() { observer.End(ctx, o) })
-		}
+		idempotent.Contain(func() { observer(ctx, o) })
 	}
 }
 

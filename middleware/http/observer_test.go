@@ -39,8 +39,8 @@ type observed struct {
 func serveObserved(t *testing.T, g *guard.Guard, h http.HandlerFunc, opts ...guardhttp.Option) *observed {
 	t.Helper()
 	o := new(observed)
-	idempotent, seen := lifeIdempotent(t, g, h, append(opts, guardhttp.WithObserver(guardhttp.Observer{}),
-		guardhttp.WithObserver(guardhttp.Observer{End: func(context.Context, guardhttp.Outcome) { panic("of an observer") }}),
+	idempotent, seen := lifeIdempotent(t, g, h, append(opts, guardhttp.WithObserver(func(context.Context, guardhttp.Outcome) {}),
+		guardhttp.WithObserver(func(context.Context, guardhttp.Outcome) { panic("of an observer") }),
 		guardhttp.WithObserver(o.second.observer()))...)
 	o.lifeServer = lifeListen(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		r, outcome := guardhttp.Track(r)
@@ -146,7 +146,7 @@ func TestObserver_isCalledOncePerRequest(t *testing.T) {
 			if c.want.Result == idempotency.Untouched {
 				c.want.Status = o.Status
 			}
-			c.want.Name, c.want.Duration, c.want.Fence, c.want.Err = "claims", o.Duration, o.Fence, o.Err
+			c.want.Name, c.want.Duration, c.want.Fence, c.want.Err, c.want.Label = "claims", o.Duration, o.Fence, o.Err, o.Label
 			require.Equal(t, c.want, o)
 		}
 	})
@@ -211,7 +211,7 @@ func TestObserver_isCalledOnceForTheOtherResults(t *testing.T) {
 			a := lifeSend(t.Context(), s.client, s.URL, c.key, "b")
 			require.Equal(t, want.Aborted, a.err != nil)
 			o := s.take(t)
-			want.Name, want.Duration, want.Fence, want.Err = "http", o.Duration, o.Fence, o.Err
+			want.Name, want.Duration, want.Fence, want.Err, want.Label = "http", o.Duration, o.Fence, o.Err, o.Label
 			require.Equal(t, want, o)
 		}
 	}
@@ -226,7 +226,8 @@ func TestObserver_isCalledOnceForEachConcurrentRequest(t *testing.T) {
 	gate.await(t)
 	s.post(t, "k", "b")
 	o := s.take(t)
-	require.Equal(t, guardhttp.Outcome{Name: "http", Result: idempotency.InFlight, Status: 409, Duration: o.Duration}, o)
+	require.Equal(t, guardhttp.Outcome{Name: "http", Result: idempotency.InFlight, Status: 409, Label: o.Label, Duration: o.Duration}, o)
+	require.NotEmpty(t, o.Label, "that of the holder")
 	require.GreaterOrEqual(t, o.Duration, 50*time.Millisecond)
 	gate.open()
 	requireRan(t, lifeReceive(t, first, "an answer"), http.StatusOK, "")
@@ -294,44 +295,35 @@ func TestObserver_receivesTheKindOfWork(t *testing.T) {
 	}
 }
 
-func TestObserver_originOfTheFirstRunIsFoundWithItsRecord(t *testing.T) {
+func TestObserver_theLabelOfTheFirstRunIsFoundWithItsRecord(t *testing.T) {
 	t.Parallel()
 	onEachLifeStore(t, func(t *testing.T, store guard.Locker) {
 		g := lifeGuard(t, store)
-		long := strings.Repeat("o", 300)
 		for name, c := range map[string]struct {
-			origin string
+			trace  string
 			opts   []guardhttp.Option
 			result idempotency.Result // of the second request
 			found  string
 		}{
-			"replay":    {"origin", nil, idempotency.Replayed, "origin"},
-			"long":      {long, nil, idempotency.Replayed, long[:256]},
-			"done":      {"origin", []guardhttp.Option{idempotency.WithMode(idempotency.Reject)}, idempotency.Done, "origin"},
-			"tombstone": {"origin", []guardhttp.Option{idempotency.WithMaxAnswer(0)}, idempotency.NotReplayable, "origin"},
-			"shadow":    {"origin", []guardhttp.Option{patientShadow}, idempotency.Replayed, "origin"},
-			"none":      {"", nil, idempotency.Replayed, ""},
+			"replay":    {"trace", nil, idempotency.Replayed, "host trace"},
+			"done":      {"trace", []guardhttp.Option{idempotency.WithMode(idempotency.Reject)}, idempotency.Done, "host trace"},
+			"tombstone": {"trace", []guardhttp.Option{idempotency.WithMaxAnswer(0)}, idempotency.NotReplayable, "host trace"},
+			"shadow":    {"trace", []guardhttp.Option{patientShadow}, idempotency.Replayed, "host trace"},
+			"none":      {"", nil, idempotency.Replayed, "host"},
 		} {
-			contexts := make(chan context.Context, 10)
 			h, _ := counted(http.StatusCreated, nil)
-			opts := []guardhttp.Option{
-				guardhttp.WithObserver(guardhttp.Observer{Origin: func(context.Context) string { return "" }}),
-				guardhttp.WithObserver(guardhttp.Observer{Origin: func(context.Context) string { panic("of an observer") }}),
-				guardhttp.WithObserver(guardhttp.Observer{Origin: func(ctx context.Context) string { contexts <- ctx; return c.origin }}),
-			}
+			label := guard.Hook{Label: func(context.Context) string { return c.trace }}
+			opts := []guardhttp.Option{idempotency.WithLease(guard.WithLabel("host"), guard.WithHook(label))}
 			s := lifeServe(t, g, h, append(opts, c.opts...)...)
 			s.post(t, name, "b")
 			s.post(t, name, "b")
 			s.post(t, name, "another")
 			outcomes := s.log.await(t, 3)
 			require.Equal(t, idempotency.Ran, outcomes[0].Result)
-			require.Empty(t, outcomes[0].Origin)
+			require.Empty(t, outcomes[0].Label)
 			require.Equal(t, c.result, outcomes[1].Result)
-			require.Equal(t, c.found, outcomes[1].Origin)
-			require.Equal(t, c.found, outcomes[2].Origin, "%s", outcomes[2].Result)
-			if name != "shadow" {
-				require.Equal(t, outcomes[0].Fence, guard.Fence(lifeReceive(t, contexts, "a context")), "it is the handler's context")
-			}
+			require.Equal(t, c.found, outcomes[1].Label, name)
+			require.Equal(t, c.found, outcomes[2].Label, "%s", outcomes[2].Result)
 		}
 	})
 }
@@ -436,10 +428,7 @@ func TestObserver_noRawKeyAnywhere(t *testing.T) {
 				Loss:         func(_ context.Context, e guard.LossEvent) { note(e, e.Err) },
 				Release:      func(_ context.Context, e guard.ReleaseEvent) { note(e, e.Err) },
 			}
-			observer := guardhttp.Observer{
-				Origin: func(context.Context) string { return "an origin" },
-				End:    func(_ context.Context, o guardhttp.Outcome) { note(o, o.Err) },
-			}
+			observer := func(_ context.Context, o guardhttp.Outcome) { note(o, o.Err) }
 			problem := func(w http.ResponseWriter, r *http.Request, p guardhttp.Problem) { note(p, p.Err); p.ServeHTTP(w, r) }
 			gates := make(chan *lifeGate, 1)
 			s := lifeServe(t, lifeGuard(t, open(rdb, func(own *redis.Client) { own.AddHook(sent) }), guard.WithTTL(lifeTTL/2)), func(w http.ResponseWriter, r *http.Request) {
@@ -483,7 +472,6 @@ func TestObserver_noRawKeyAnywhere(t *testing.T) {
 
 			mu.Lock()
 			defer mu.Unlock()
-			require.Contains(t, seen.String(), "an origin")
 			require.Contains(t, seen.String(), "guard.LostError")
 			require.Contains(t, seen.String(), "driver.StoreError")
 			require.Contains(t, sent.String(), "an answer")

@@ -1,6 +1,7 @@
 package guardhttp
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"slices"
@@ -37,7 +38,7 @@ type settings struct {
 	without   []string // headers that are not kept, in canonical form
 	docs      string
 	onProblem func(http.ResponseWriter, *http.Request, Problem)
-	observers []Observer
+	observers []func(context.Context, Outcome)
 }
 
 // WithScope sets the principal that owns a request: a stable name, such as the number of the
@@ -168,10 +169,17 @@ func WithProblems(f func(w http.ResponseWriter, r *http.Request, p Problem)) Opt
 	})
 }
 
-// WithObserver adds an observer. Observers are called in the order in which they were added,
-// concurrently for several requests. Defaults to none.
-func WithObserver(o Observer) Option {
+// WithObserver calls f once for each request with its Outcome, for traces, metrics and logs. It is
+// called before the middleware returns, even if the handler panicked. ctx is the request's.
+// Observers are called in the order in which they were added, and concurrently for several
+// requests. A panic in f is contained. The hooks of the Guard receive the same as a guard.Outcome.
+// Defaults to none.
+func WithObserver(f func(ctx context.Context, o Outcome)) Option {
 	return option(func(s *settings) {
-		s.observers, s.Origins = append(s.observers, o), append(s.Origins, o.Origin)
+		if f == nil {
+			s.Refuse("WithObserver", nil, "must not be nil")
+			return
+		}
+		s.observers = append(s.observers, f)
 	})
 }

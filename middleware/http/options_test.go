@@ -186,7 +186,7 @@ func TestOptions_thatWork(t *testing.T) {
 		"reject":    {guardhttp.WithScope(contentTenant), idempotency.WithMode(idempotency.Reject), guardhttp.WithFingerprint(optionsFingerprint)},
 		"exclusive": {guardhttp.WithScope(contentTenant), idempotency.WithMode(idempotency.Exclusive), guardhttp.WithFingerprint(nil)},
 		"others": {guardhttp.WithScope(contentTenant), idempotency.WithOptionalKey(), idempotency.WithRerun(), idempotency.WithFailOpen(), idempotency.WithClientCancel(),
-			idempotency.WithShadow(), idempotency.WithGroup("g:{}"), idempotency.WithLease(guard.WithName("n")), guardhttp.WithPolicy(keepAll), guardhttp.WithObserver(guardhttp.Observer{}),
+			idempotency.WithShadow(), idempotency.WithGroup("g:{}"), idempotency.WithLease(guard.WithName("n")), guardhttp.WithPolicy(keepAll), guardhttp.WithObserver(func(context.Context, guardhttp.Outcome) {}),
 			guardhttp.WithDocs("https://docs.example/keys?lang=en&v=1"), idempotency.WithLease(guard.WithTTL(time.Minute)), idempotency.WithLease()},
 	} {
 		idempotent, err := guardhttp.New(g, guardhttp.IdempotencyKey, opts...)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -20,25 +21,29 @@ import (
 	"github.com/seed-1795987d/onerun/middleware/idempotency"
 )
 
-// traced is an Observer as a user of OpenTelemetry writes it: its traceparent identifies a first
-// run, and a request that finds its record links to that.
-var traced = guardhttp.Observer{
-	Origin: func(ctx context.Context) string {
-		carrier := propagation.MapCarrier{}
-		propagation.TraceContext{}.Inject(ctx, carrier)
-		return carrier["traceparent"]
-	},
-	End: func(ctx context.Context, o guardhttp.Outcome) {
-		span := trace.SpanFromContext(ctx)
-		span.SetAttributes(attribute.String("onerun.result", string(o.Result)), attribute.String("onerun.kept", o.Kept.String()))
-		if o.Err != nil {
-			span.RecordError(o.Err)
-		}
-		first := propagation.TraceContext{}.Extract(context.Background(), propagation.MapCarrier{"traceparent": o.Origin})
-		if link := trace.SpanContextFromContext(first); link.IsValid() {
-			span.AddLink(trace.Link{SpanContext: link})
-		}
-	},
+// linkable puts the traceparent of a run into the label of its lease.
+var linkable = guard.WithHook(guard.Hook{Label: func(ctx context.Context) string {
+	carrier := propagation.MapCarrier{}
+	propagation.TraceContext{}.Inject(ctx, carrier)
+	return carrier["traceparent"]
+}})
+
+// traced is an observer as a user of OpenTelemetry writes it: a request that finds the record of a
+// first run links to that.
+func traced(ctx context.Context, o guardhttp.Outcome) {
+	span := trace.SpanFromContext(ctx)
+	span.SetAttributes(attribute.String("onerun.result", string(o.Result)), attribute.String("onerun.kept", o.Kept.String()))
+	if o.Err != nil {
+		span.RecordError(o.Err)
+	}
+	label := strings.Fields(o.Label)
+	if len(label) == 0 {
+		return
+	}
+	first := propagation.TraceContext{}.Extract(context.Background(), propagation.MapCarrier{"traceparent": label[len(label)-1]})
+	if link := trace.SpanContextFromContext(first); link.IsValid() {
+		span.AddLink(trace.Link{SpanContext: link})
+	}
 }
 
 // serveTraced serves h with a span around each request, as otelhttp makes them.
@@ -47,7 +52,7 @@ func serveTraced(t *testing.T, g *guard.Guard, h http.HandlerFunc, opts ...guard
 	spans := tracetest.NewSpanRecorder()
 	provider := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans))
 	t.Cleanup(func() { require.NoError(t, provider.Shutdown(context.Background())) })
-	idempotent, _ := lifeIdempotent(t, g, h, append(opts, guardhttp.WithObserver(traced))...)
+	idempotent, _ := lifeIdempotent(t, g, h, append(opts, idempotency.WithLease(linkable), guardhttp.WithObserver(traced))...)
 	return lifeListen(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx, span := provider.Tracer("test").Start(r.Context(), "POST", trace.WithSpanKind(trace.SpanKindServer))
 		defer span.End()

@@ -52,12 +52,10 @@ func inOutageWith(t *testing.T, key guardhttp.KeyFunc, f func(t *testing.T, s *o
 		g, err := guard.New(s, guard.WithTTL(outageTTL), guard.WithNamespace("test"))
 		require.NoError(t, err)
 		defer func() { require.NoError(t, g.Close(context.Background())) }()
-		opts = append(opts, idempotency.WithGlobalKeys(), guardhttp.WithObserver(guardhttp.Observer{
-			End: func(_ context.Context, o guardhttp.Outcome) {
-				s.mu.Lock()
-				defer s.mu.Unlock()
-				s.outcomes = append(s.outcomes, o)
-			},
+		opts = append(opts, idempotency.WithGlobalKeys(), guardhttp.WithObserver(func(_ context.Context, o guardhttp.Outcome) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.outcomes = append(s.outcomes, o)
 		}))
 		idempotent, err := guardhttp.New(g, key, opts...)
 		require.NoError(t, err)

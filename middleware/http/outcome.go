@@ -21,9 +21,9 @@ type Outcome struct {
 	Status int
 	// Kept is what the run has left in the store.
 	Kept idempotency.Keep
-	// Origin is the Observer.Origin of the first run, in a replay, a mismatch, and any other
-	// request that has found its record.
-	Origin string
+	// Label identifies the run whose record the request has found, or the run that holds its key:
+	// see guard.WithLabel, and guard.Hook.Label for the trace of a run. It comes from the store.
+	Label string
 	// Fence is the lease's, if the handler ran under one.
 	Fence uint64
 	// Aborted says that the handler, or a function of yours, panicked or ended its goroutine.
@@ -35,17 +35,6 @@ type Outcome struct {
 	// KeyError, or the error of a function of yours.
 	// guard.Ran says of it whether the handler ran. It may contain what a client must not see.
 	Err error
-}
-
-// An Observer receives the outcome of each request, for traces, metrics and logs.
-type Observer struct {
-	// Origin returns the text that identifies a first run to requests that find its record, such
-	// as its traceparent. It has at most 256 bytes, and the rest is cut off. ctx is the handler's.
-	// It may be nil.
-	Origin func(ctx context.Context) string
-	// End is called once for each request, before the middleware returns, even if the handler
-	// panicked. ctx is the request's. It may be nil.
-	End func(ctx context.Context, o Outcome)
 }
 
 type trackKey struct{}

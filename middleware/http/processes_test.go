@@ -47,9 +47,9 @@ func lifeRoutes(g *guard.Guard, rdb redis.UniversalClient, name string, say func
 		w.WriteHeader(http.StatusCreated)
 		fmt.Fprintf(w, "run %d, by %s", run, name)
 	})
-	end := guardhttp.WithObserver(guardhttp.Observer{End: func(_ context.Context, o guardhttp.Outcome) {
+	end := guardhttp.WithObserver(func(_ context.Context, o guardhttp.Outcome) {
 		say("ends", o.Result, "kept", o.Kept, "lost", errors.Is(o.Err, guard.ErrLost))
-	}})
+	})
 	reject, err := guardhttp.New(g, guardhttp.IdempotencyKey, guardhttp.WithScope(lifeTenant), end)
 	if err != nil {
 		return nil, err

@@ -1,6 +1,8 @@
 package guardhttp
 
 import (
+	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -9,55 +11,32 @@ import (
 	"github.com/seed-1795987d/onerun/middleware/internal/idempotent"
 )
 
-// The parts of a record's form that the package idempotent has, and the sum of both packages.
-const (
-	fingerprintSize = idempotent.FingerprintSize
-	maxOrigin       = idempotent.MaxOrigin
-	maxHeaderNames  = idempotent.MaxFieldNames
-	maxHeaderLines  = idempotent.MaxFieldLines
-	maxHeaderBytes  = idempotent.MaxFieldBytes
-
-	versionPlain  = 1
-	kindTombstone = 2
-)
-
-type record struct {
-	fingerprint []byte
-	origin      string
-	answer      *answer
-}
-
-func (r *record) encode() []byte {
-	whole := idempotent.Record{Fingerprint: r.fingerprint, Origin: r.origin}
-	if r.answer != nil {
-		whole.Answer = r.answer
+// A record that another program has made within the rules is replayed. One that would make no
+// answer of HTTP is not.
+func TestRead_ofWhatIsNoAnswer(t *testing.T) {
+	t.Parallel()
+	q := &exchange{m: &middleware{}}
+	read := func(a *idempotent.Answer) bool {
+		q.replayed = nil
+		err := q.Read(a)
+		require.Equal(t, err == nil, q.replayed != nil)
+		if err != nil {
+			require.ErrorAs(t, err, new(*idempotency.RecordError))
+		}
+		return err == nil
 	}
-	return whole.Encode(idempotent.HTTP)
-}
-
-func decode(b []byte) (*record, error) {
-	f, err := idempotent.Decode(b, idempotent.HTTP)
-	if err != nil {
-		return nil, err
+	for status, ok := range map[int]bool{-1: false, 0: false, 100: false, 101: false, 199: false, 200: true, 202: true, 999: true, 1000: false} {
+		require.Equal(t, ok, read(&idempotent.Answer{Status: status}), status)
 	}
-	r := &record{fingerprint: f.Fingerprint, origin: f.Origin}
-	if f.HasAnswer {
-		if r.answer, err = readAnswer(f.Answer); err != nil {
-			return nil, err
+	for name, ok := range map[string]bool{"X": true, "x-lower": true, "": false, "X Bad": false, "X-Bad:": false, "X-\r\nBad": false, "\x00": false} {
+		require.Equal(t, ok, read(&idempotent.Answer{Status: 200, Header: http.Header{name: {"v"}}}), "%q", name)
+		if !ok {
+			require.Empty(t, replayable(http.Header{name: {"v"}}, nil), "it is left out of a record")
 		}
 	}
-	return r, nil
-}
-
-// A record of gRPC at a key of HTTP is not taken for one of HTTP, nor the other way round.
-func TestRecord_ofTheOtherTransport(t *testing.T) {
-	t.Parallel()
-	r := idempotent.Record{Answer: &answer{status: 200}}
-	for written, read := range map[idempotent.Adapter]idempotent.Adapter{
-		idempotent.GRPC: idempotent.HTTP, idempotent.HTTP: idempotent.GRPC,
-	} {
-		_, err := idempotent.Decode(r.Encode(written), read)
-		require.ErrorContains(t, err, "its kind is unknown")
-		require.ErrorAs(t, err, new(*idempotency.RecordError))
+	for value, ok := range map[string]bool{"": true, "\t\xff": true, "\x01": false, "a\r\nb": false, strings.Repeat("v", idempotent.MaxFieldBytes): false} {
+		require.Equal(t, ok, read(&idempotent.Answer{Status: 200, Header: http.Header{"X": {value}}}), "%q", value)
 	}
+	require.False(t, read(&idempotent.Answer{Status: 200, Type: "type.googleapis.com/a.B"}))
+	require.False(t, read(&idempotent.Answer{Status: 200, Trailer: http.Header{}}))
 }

@@ -89,7 +89,7 @@ func TestRecorder_clientThatGoes(t *testing.T) {
 			c.sendKept()
 			require.True(t, v.gone)
 			require.NotNil(t, v.answer)
-			require.Equal(t, strings.Repeat("x", 300), string(v.answer.body))
+			require.Equal(t, strings.Repeat("x", 300), string(v.answer.Body))
 			require.Equal(t, 150, w.got.Len())
 			require.LessOrEqual(t, w.parts, 3, "there are no more writes to a client that has gone")
 		})
@@ -196,7 +196,7 @@ func TestRecorder_keepsTheAnswer(t *testing.T) {
 				require.Equal(t, len(p), n)
 			}
 			v := c.end()
-			require.Equal(t, whole, string(v.answer.body))
+			require.Equal(t, whole, string(v.answer.Body))
 			require.Zero(t, w.status, parts)
 			require.Zero(t, w.parts, parts)
 			c.sendKept()
@@ -229,7 +229,7 @@ func TestRecorder_flush(t *testing.T) {
 	require.Equal(t, "123", w.got.String())
 	_, _ = io.WriteString(c.writer, "456")
 	require.Equal(t, "123456", w.got.String())
-	require.Equal(t, "123456", string(c.end().answer.body))
+	require.Equal(t, "123456", string(c.end().answer.Body))
 }
 
 // What is more than was announced is refused, as net/http does, and nothing of it is kept.
@@ -367,7 +367,7 @@ func TestContent_sameFingerprints(t *testing.T) {
 		require.NoError(t, err)
 		p, err := fingerprint(nil).of(r, []byte(body))
 		require.NoError(t, err)
-		require.Len(t, p, fingerprintSize)
+		require.Len(t, p, idempotent.FingerprintSize)
 		return p
 	}
 	require.True(t, idempotent.Same(print("q", "b"), print("q", "b")))

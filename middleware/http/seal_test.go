@@ -19,8 +19,7 @@ func TestSeal_hidesTheAnswer(t *testing.T) {
 			t.Parallel()
 			store := contentRedis(t)
 			secret := []byte(strings.Repeat("s", size))
-			site := store.site(t, contentSetup{opts: []guardhttp.Option{idempotency.WithEncryption(idempotency.EncryptionKey{ID: "key-1", Secret: secret}),
-				guardhttp.WithObserver(guardhttp.Observer{})}, handler: func(w http.ResponseWriter, _ *http.Request) {
+			site := store.site(t, contentSetup{opts: []guardhttp.Option{idempotency.WithEncryption(idempotency.EncryptionKey{ID: "key-1", Secret: secret})}, handler: func(w http.ResponseWriter, _ *http.Request) {
 				w.Header().Set("Location", "/PLAIN/location")
 				w.WriteHeader(http.StatusCreated)
 				_, _ = w.Write([]byte(strings.Repeat("PLAIN answer ", 100)))

@@ -115,11 +115,11 @@ func contentTenant(r *http.Request) (string, error) { return r.Header.Get("X-Ten
 func (s *contentStore) site(t *testing.T, setup contentSetup) *contentSite {
 	t.Helper()
 	site := &contentSite{contentStore: s}
-	opts := []guardhttp.Option{guardhttp.WithObserver(guardhttp.Observer{End: func(_ context.Context, o guardhttp.Outcome) {
+	opts := []guardhttp.Option{guardhttp.WithObserver(func(_ context.Context, o guardhttp.Outcome) {
 		site.mu.Lock()
 		defer site.mu.Unlock()
 		site.outcomes = append(site.outcomes, o)
-	}})}
+	})}
 	if !setup.global {
 		opts = append(opts, guardhttp.WithScope(contentTenant))
 	} else {

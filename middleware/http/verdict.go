@@ -3,6 +3,8 @@ package guardhttp
 import (
 	"errors"
 	"net/http"
+
+	"github.com/seed-1795987d/onerun/middleware/internal/idempotent"
 )
 
 // hijackedUnseen reports whether the handler has taken over the connection without the recorder:
@@ -68,12 +70,12 @@ func (c *recorder) close() {
 
 // A verdict is what a recorder has seen.
 type verdict struct {
-	answer *answer // nil if it cannot be replayed
-	status int     // 0 if the handler took over the connection
-	silent bool    // the handler has not begun an answer: nothing was sent yet
-	orphan bool    // the handler may still run
-	tardy  bool    // the answer began after the handler's context had ended
-	gone   bool    // the client did not get all of it
+	answer *idempotent.Answer // nil if it cannot be replayed
+	status int                // 0 if the handler took over the connection
+	silent bool               // the handler has not begun an answer: nothing was sent yet
+	orphan bool               // the handler may still run
+	tardy  bool               // the answer began after the handler's context had ended
+	gone   bool               // the client did not get all of it
 }
 
 // end ends the recording, after the handler has returned. A silent verdict needs sendEmpty or
@@ -93,7 +95,7 @@ func (c *recorder) end() verdict {
 		body = c.inner.body
 	}
 	if !c.lost && c.length <= int64(len(body)) && !hasTrailers(c.inner.Header()) {
-		v.answer = &answer{status: c.status, header: c.header, body: body}
+		v.answer = &idempotent.Answer{Status: c.status, Header: c.header, Body: body}
 	}
 	return v
 }

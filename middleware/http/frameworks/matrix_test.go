@@ -47,7 +47,7 @@ func open(t *testing.T, st stand, opts ...guardhttp.Option) *booth {
 	b := &booth{shop: &shop{got: make(chan bool, 1), gone: make(chan bool, 1)}, stand: st, ended: make(chan guardhttp.Outcome, 10)}
 	idempotent, err := guardhttp.New(g, guardhttp.IdempotencyKey, append(opts, idempotency.WithGlobalKeys(),
 		guardhttp.WithFingerprint(guardhttp.FingerprintMultipart),
-		guardhttp.WithObserver(guardhttp.Observer{End: func(_ context.Context, o guardhttp.Outcome) { b.ended <- o }}))...)
+		guardhttp.WithObserver(func(_ context.Context, o guardhttp.Outcome) { b.ended <- o }))...)
 	require.NoError(t, err)
 	if st.serve != nil {
 		b.url, b.client = "http://"+st.serve(t, b.shop, idempotent), &http.Client{Transport: new(http.Transport), Timeout: patience}

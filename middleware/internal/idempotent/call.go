@@ -16,25 +16,17 @@ import (
 type Transport interface {
 	// Handle runs the handler in ctx and returns what its run leaves.
 	Handle(ctx context.Context) Left
-	// Read reads an answer that Left.Answer has encoded, before it is replayed. Its error is an
+	// Read takes an answer out of a record, before it is replayed. Its error is an
 	// *idempotency.RecordError.
-	Read(answer []byte) error
-}
-
-// An Answer is what can be given again. It encodes itself into a record.
-type Answer interface {
-	// Size returns about how many bytes Append adds.
-	Size() int
-	// Append appends the binary form.
-	Append(b []byte) []byte
+	Read(a *Answer) error
 }
 
 // Left is what the run of a handler leaves.
 type Left struct {
 	Keep   idempotency.Keep
-	Answer Answer // if Keep is KeepAnswer
-	Failed bool   // nothing is kept, and the handler failed, which the Guard reports
-	Err    error  // what there is to say about a run that is otherwise in order
+	Answer *Answer // if Keep is KeepAnswer
+	Failed bool    // nothing is kept, and the handler failed, which the Guard reports
+	Err    error   // what there is to say about a run that is otherwise in order
 }
 
 // A Call is one call on its way through a middleware. The adapter sets Core, Transport, Scope, Key
@@ -52,12 +44,10 @@ type Call struct {
 
 	ran    bool
 	claims *guard.Deferral // those without an answer, if the call can run without a lease; or nil
-	origin string          // by which the run can be found later
 	left   Left
 	limit  time.Duration // of an attempt to acquire the lease; 0 if there is none
 	queued bool          // it is counted as waiting
 	skip   string        // why it was skipped, if no hook was notified of that
-	holder string        // the label of the key's holder then
 }
 
 // Lead runs the handler under a lease. Result then is Ran. Otherwise Result says why the handler
@@ -185,7 +175,7 @@ func (c *Call) Name() string {
 func (c *Call) noteSkip(err error) {
 	var busy *guard.BusyError
 	if errors.As(err, &busy) {
-		c.skip, c.holder = "busy", busy.Label
+		c.skip = "busy"
 	}
 }
 
@@ -207,7 +197,6 @@ func (c *Call) handle(leased, call context.Context) error {
 	c.Run.Outer = FromContext(leased, c.Core.Adapter)
 	ctx, end := c.runContext(leased, call)
 	defer end()
-	c.origin = c.Core.origin(ctx)
 	c.left = c.Transport.Handle(ctx)
 	switch {
 	case c.left.Keep == idempotency.KeepNothing && c.left.Failed:
@@ -222,11 +211,11 @@ func (c *Call) handle(leased, call context.Context) error {
 
 // record returns what to store for the run.
 func (c *Call) record() []byte {
-	r := Record{Fingerprint: c.Fingerprint, Origin: c.origin}
+	var answer *Answer
 	if c.left.Keep == idempotency.KeepAnswer {
-		r.Answer = c.left.Answer
+		answer = c.left.Answer
 	}
-	return c.Core.sealer.seal(r.Encode(c.Core.Adapter), c.Key)
+	return c.Core.sealer.seal(newRecord(c.Core.Adapter, c.Fingerprint, answer), c.Key)
 }
 
 // ended notes how a run ended whose lease was released. err is what the Guard returned.

@@ -26,14 +26,6 @@ func (a Adapter) String() string {
 // Package returns the name of the adapter's package, with which its errors begin.
 func (a Adapter) Package() string { return "guard" + a.String() }
 
-// kind returns the kind of the adapter's answers, see record.go.
-func (a Adapter) kind() byte {
-	if a == GRPC {
-		return kindReply
-	}
-	return kindAnswer
-}
-
 // NeverReplayed are the headers of an answer that are not recorded, in the canonical form of HTTP:
 // those of one connection or proxy (RFC 9110, section 7.6.1; RFC 9209), those that the server sets
 // itself or that measure one run, those that are of one request, such as its ID and what is left of

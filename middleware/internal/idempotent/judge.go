@@ -19,6 +19,7 @@ func (c *Call) judge(err error) {
 	case errors.As(err, &done):
 		c.judgeRecord(done)
 	case errors.As(err, &busy):
+		c.Label = busy.Label
 		c.refuse(idempotency.InFlight, c.Core.RetryAfter, nil)
 		if busy.Left > 0 {
 			c.RetryAfter = min(c.RetryAfter, busy.Left)
@@ -38,21 +39,21 @@ func (c *Call) refuse(result idempotency.Result, retryAfter time.Duration, err e
 
 // judgeRecord is judge for a call whose work is done.
 func (c *Call) judgeRecord(done *guard.DoneError) {
+	c.Label = done.Label
 	f, err := c.Core.read(done.Record, c.Key)
-	if err == nil && f.HasAnswer {
+	if err == nil && f.Answer != nil {
 		err = c.Transport.Read(f.Answer)
 	}
 	if err != nil {
 		c.refuse(idempotency.NotReplayable, 0, err)
 		return
 	}
-	c.Origin = f.Origin
 	switch {
 	case !Same(c.Fingerprint, f.Fingerprint):
 		c.refuse(idempotency.Mismatch, 0, nil)
 	case c.Core.Mode == idempotency.Reject:
 		c.refuse(idempotency.Done, done.Left, nil)
-	case !f.HasAnswer:
+	case f.Answer == nil:
 		c.refuse(idempotency.NotReplayable, 0, nil)
 	default:
 		c.refuse(idempotency.Replayed, 0, nil)
@@ -60,10 +61,13 @@ func (c *Call) judgeRecord(done *guard.DoneError) {
 }
 
 // read returns what was found in the store under a key.
-func (c *Core) read(stored []byte, key string) (*Found, error) {
-	plain, err := c.sealer.open(stored, key)
-	if err != nil {
-		return nil, err
+func (c *Core) read(stored []byte, key string) (*Record, error) {
+	r, body, err := decode(stored)
+	if err == nil {
+		r, body, err = c.sealer.open(r, body, key)
 	}
-	return Decode(plain, c.Adapter)
+	if err == nil {
+		err = r.check(body, c.Adapter)
+	}
+	return r, err
 }

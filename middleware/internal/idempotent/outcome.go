@@ -20,23 +20,10 @@ const (
 type Outcome struct {
 	Result  idempotency.Result
 	Kept    idempotency.Keep
-	Origin  string
+	Label   string // of the run that has left the record, or of the holder of the key
 	Fence   uint64
 	Aborted bool
 	Err     error
-}
-
-// An Origin returns by what a run is to be known, see Observer.Origin of the adapters.
-type Origin func(ctx context.Context) string
-
-// origin returns the first origin that is not empty. ctx is the handler's.
-func (c *Core) origin(ctx context.Context) (origin string) {
-	for _, o := range c.Origins {
-		if o != nil && origin == "" {
-			Contain(func() { origin = o(ctx) })
-		}
-	}
-	return origin[:min(len(origin), MaxOrigin)]
 }
 
 // Contain calls f and ignores its panic: observers report and decide nothing.
@@ -50,6 +37,6 @@ func Contain(f func()) {
 func (c *Call) Report(ctx context.Context, start time.Time, took time.Duration, refused error) {
 	c.Core.guard.Adapter().Report(ctx, guard.Outcome{
 		Adapter: c.Core.Adapter.String(), Result: string(c.Result), Name: c.Name(), Start: start, Duration: took, Fence: c.Fence,
-		Aborted: c.Aborted, Err: c.Err, Refused: refused, Skipped: c.skip, Label: c.holder,
+		Aborted: c.Aborted, Err: c.Err, Refused: refused, Skipped: c.skip, Label: c.Label,
 	}, c.Core.Lease...)
 }

@@ -1,127 +1,204 @@
 package idempotent
 
 import (
+	"bytes"
 	"crypto/sha256"
+	"encoding/base64"
 	"encoding/binary"
+	"encoding/json"
 	"fmt"
 	"hash/crc32"
+	"strings"
+	"unicode/utf8"
 
 	"github.com/seed-1795987d/onerun/middleware/idempotency"
 )
 
-// The binary form of a record, in which uvarint is that of encoding/binary and text is a length as
-// a uvarint and as many bytes:
-//
-//	"or", version 1                 3 bytes
-//	kind                            1 byte: 1 an answer of HTTP, 2 a tombstone, 3 a reply of gRPC
-//	fingerprint                     1 byte: 0 or 32; as many bytes
-//	origin                          text
-//	the answer                      as the adapter encodes it
-//	CRC-32C of all before it        4 bytes, big-endian
+// FingerprintSize is the length of a fingerprint in bytes.
+const FingerprintSize = sha256.Size
+
+// The bounds of the header of an answer, and of its trailer. An answer beyond them is not recorded,
+// and a record beyond them is not believed.
 const (
-	magic         = "or"
-	versionPlain  = 1
-	versionSealed = 2 // see seal.go
+	MaxFieldNames = 256
+	MaxFieldLines = 1024
+	MaxFieldBytes = 64 << 10
+)
 
-	kindAnswer    = 1
-	kindTombstone = 2
-	kindReply     = 3
+// A Record is what a finished run leaves in its done marker:
+//
+//	length of the head         uvarint of encoding/binary
+//	head                       the Record as JSON
+//	body of the answer         the rest but for four bytes
+//	CRC-32C of all before it   4 bytes, big-endian
+type Record struct {
+	Version     int     `json:"onerun"`
+	Key         string  `json:"key,omitempty"` // by which the body is encrypted, see seal.go
+	Adapter     string  `json:"adapter,omitempty"`
+	Fingerprint []byte  `json:"fingerprint,omitempty"` // of the call, or empty
+	Answer      *Answer `json:"answer,omitempty"`      // nil in a tombstone
+}
 
+// An Answer is what can be given again.
+type Answer struct {
+	Status  int                 `json:"status"`         // of HTTP, or the code of gRPC
+	Type    string              `json:"type,omitempty"` // of the message of gRPC
+	Header  map[string][]string `json:"header,omitempty"`
+	Trailer map[string][]string `json:"trailer,omitempty"`
+	Body    []byte              `json:"-"` // in gRPC, the message or the google.rpc.Status
+}
+
+const (
+	recordVersion = 1
 	checksumBytes = 4
 )
 
-const (
-	// FingerprintSize is the length of a fingerprint in bytes.
-	FingerprintSize = sha256.Size
-	// MaxOrigin is the longest origin in bytes.
-	MaxOrigin = 256
-)
-
-// A Record is what a finished run leaves in its done marker.
-type Record struct {
-	Fingerprint []byte // of the call, or empty
-	Origin      string
-	Answer      Answer // nil in a tombstone
-}
+// recordBegin is how each head begins.
+var recordBegin = []byte(`{"onerun":`)
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// Encode returns the record's binary form.
-func (r *Record) Encode(a Adapter) []byte {
-	size, kind := 64+len(r.Origin), byte(kindTombstone)
-	if r.Answer != nil {
-		size += r.Answer.Size()
-		kind = a.kind()
-	}
-	b := make([]byte, 0, size)
-	b = append(b, magic...)
-	b = append(b, versionPlain, kind, byte(len(r.Fingerprint)))
-	b = append(b, r.Fingerprint...)
-	b = AppendText(b, r.Origin)
-	if r.Answer != nil {
-		b = r.Answer.Append(b)
-	}
+// encode returns what to store for a record that has its version, with a body.
+func (r *Record) encode(body []byte) []byte {
+	var head bytes.Buffer
+	enc := json.NewEncoder(&head)
+	enc.SetEscapeHTML(false)
+	_ = enc.Encode(r) // there is nothing in it that could fail
+	h := bytes.TrimSuffix(head.Bytes(), []byte("\n"))
+	b := make([]byte, 0, binary.MaxVarintLen32+len(h)+len(body)+checksumBytes)
+	b = append(append(binary.AppendUvarint(b, uint64(len(h))), h...), body...)
 	return binary.BigEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
 }
 
-// A Found is a record that was found in the store.
-type Found struct {
-	Fingerprint []byte
-	Origin      string
-	HasAnswer   bool
-	Answer      []byte // for Transport.Read
+// newRecord returns what to store for a run: a tombstone if there is no answer.
+func newRecord(a Adapter, fingerprint []byte, answer *Answer) []byte {
+	r := Record{Version: recordVersion, Adapter: a.String(), Fingerprint: fingerprint}
+	if answer == nil {
+		return r.encode(nil)
+	}
+	shown := *answer
+	shown.Header, shown.Trailer = toJSON(answer.Header), toJSON(answer.Trailer)
+	r.Answer = &shown
+	return r.encode(answer.Body)
 }
 
-// Decode reads the binary form of a record, parts of which the result goes on to use. What it
-// allocates is bounded by the length of b and the bounds above. An error is an
-// *idempotency.RecordError.
-func Decode(b []byte, a Adapter) (*Found, error) {
-	if len(b) < len(magic)+1+checksumBytes || string(b[:len(magic)]) != magic {
-		return nil, Unreadable("it is none of ours", nil)
-	}
-	if v := b[len(magic)]; v != versionPlain {
-		return nil, Unreadable(fmt.Sprintf("it has version %d, which is unknown here", v), nil)
+// decode returns a record and its body, which is a part of b. Reading allocates in proportion to
+// the length of b. An error is an *idempotency.RecordError.
+func decode(b []byte) (r *Record, body []byte, err error) {
+	n, size := binary.Uvarint(b)
+	if size <= 0 || len(b)-size < checksumBytes || n > uint64(len(b)-size-checksumBytes) ||
+		!bytes.HasPrefix(b[size:size+int(n)], recordBegin) {
+		return nil, nil, Unreadable("it is none of ours", nil)
 	}
 	end := len(b) - checksumBytes
-	if crc32.Checksum(b[:end], castagnoli) != binary.BigEndian.Uint32(b[end:]) {
-		return nil, Unreadable("its checksum is wrong", nil)
+	r = new(Record)
+	switch err := json.Unmarshal(b[size:size+int(n)], r); {
+	case err != nil:
+		return nil, nil, Unreadable(Corrupt, err)
+	case r.Version != recordVersion:
+		return nil, nil, Unreadable(fmt.Sprintf("it has version %d, which is unknown here", r.Version), nil)
+	case crc32.Checksum(b[:end], castagnoli) != binary.BigEndian.Uint32(b[end:]):
+		return nil, nil, Unreadable("its checksum is wrong", nil)
 	}
-	s := Scanner{rest: b[len(magic)+1 : end]}
-	f := s.record(a)
-	if !f.HasAnswer {
-		s.End()
-	}
-	if s.err != nil {
-		return nil, Unreadable(Corrupt, s.err)
-	}
-	return f, nil
+	return r, b[size+int(n) : end : end], nil
 }
+
+// check looks at a record that is to be one of the adapter, and gives its answer the body. An error
+// is an *idempotency.RecordError.
+func (r *Record) check(body []byte, a Adapter) (err error) {
+	switch {
+	case r.Adapter != a.String():
+		return Unreadable("its adapter is another one", nil)
+	case len(r.Fingerprint) != 0 && len(r.Fingerprint) != FingerprintSize, r.Answer == nil && len(body) > 0:
+		return Unreadable(Corrupt, nil)
+	case r.Answer == nil:
+		return nil
+	}
+	r.Answer.Body = body
+	for _, fields := range []*map[string][]string{&r.Answer.Header, &r.Answer.Trailer} {
+		if *fields, err = fromJSON(*fields); err != nil {
+			return Unreadable(Corrupt, err)
+		}
+	}
+	return nil
+}
+
+// Corrupt is the reason for which a record cannot be read whose parts are wrong.
+const Corrupt = "it is corrupt"
 
 // Unreadable returns the error for a record that cannot be read. err may be nil.
 func Unreadable(reason string, err error) error {
 	return &idempotency.RecordError{Reason: reason, Err: err}
 }
 
-// Corrupt is the reason for which a record cannot be read whose parts are wrong.
-const Corrupt = "it is corrupt"
+// Recordable reports whether fields are within what a record may hold.
+func Recordable(fields map[string][]string, valid func(name, value string) bool) bool {
+	lines, size := 0, 0
+	for name, values := range fields {
+		lines += len(values)
+		size += len(name)
+		for _, v := range values {
+			size += len(v)
+			if !valid(name, v) {
+				return false
+			}
+		}
+	}
+	return len(fields) <= MaxFieldNames && lines <= MaxFieldLines && size <= MaxFieldBytes
+}
 
-func (s *Scanner) record(a Adapter) *Found {
-	f := &Found{}
-	kind := s.byte()
-	switch n := s.byte(); n {
-	case 0:
-	case FingerprintSize:
-		f.Fingerprint = s.take(FingerprintSize)
-	default:
-		s.Fail("its fingerprint has a wrong length")
+// notText begins a value that is in base64.
+const notText = "base64:"
+
+// toJSON returns fields whose values JSON has as they are, without growing much.
+func toJSON(fields map[string][]string) map[string][]string {
+	return mapped(fields, func(v string) string {
+		if isText(v) {
+			return v
+		}
+		return notText + base64.StdEncoding.EncodeToString([]byte(v))
+	})
+}
+
+// fromJSON undoes toJSON.
+func fromJSON(fields map[string][]string) (_ map[string][]string, err error) {
+	return mapped(fields, func(v string) string {
+		if encoded, ok := strings.CutPrefix(v, notText); ok {
+			raw, failed := base64.StdEncoding.DecodeString(encoded)
+			if failed != nil {
+				err = failed
+			}
+			return string(raw)
+		}
+		return v
+	}), err
+}
+
+func mapped(fields map[string][]string, f func(string) string) map[string][]string {
+	if fields == nil {
+		return nil
 	}
-	f.Origin = string(s.Text(MaxOrigin))
-	switch kind {
-	case kindTombstone:
-	case a.kind():
-		f.HasAnswer, f.Answer = true, s.rest
-	default:
-		s.Fail("its kind is unknown")
+	all := make(map[string][]string, len(fields))
+	for name, values := range fields {
+		var to []string
+		for _, v := range values {
+			to = append(to, f(v))
+		}
+		all[name] = to
 	}
-	return f
+	return all
+}
+
+// isText reports whether a value can be read by eye in JSON, which escapes few bytes of it.
+func isText(v string) bool {
+	escapes := 0
+	for _, c := range v {
+		switch {
+		case c == '"', c == '\\', c == '\t':
+			escapes++
+		case c < ' ', c == utf8.RuneError, c == '\u2028', c == '\u2029':
+			return false
+		}
+	}
+	return escapes <= 2+len(v)/3 && !strings.HasPrefix(v, notText)
 }

@@ -13,14 +13,11 @@ import (
 // maxKeyID is the longest ID of an idempotency.EncryptionKey in bytes.
 const maxKeyID = 64
 
-// A sealer encrypts records with AES-GCM:
+// A sealer encrypts records with AES-GCM. What it stores is a record, too: its head has the ID of
+// the key, and its body is the nonce, the ciphertext and the tag.
 //
-//	"or", version 2                 3 bytes
-//	ID of the key                   text, see record.go
-//	nonce, ciphertext, tag          the rest
-//
-// It also authenticates all bytes before the nonce, and the key in the store. A record that was
-// copied to another key is therefore refused. A nil sealer leaves records as they are.
+// It also authenticates the ID, and the key in the store. A record that was copied to another key
+// is therefore refused. A nil sealer leaves records as they are.
 type sealer struct {
 	first string
 	keys  map[string]cipher.AEAD
@@ -60,40 +57,34 @@ func (s *sealer) seal(plain []byte, stored string) []byte {
 	if s == nil {
 		return plain
 	}
-	head := AppendText(append([]byte(magic), versionSealed), s.first)
-	aead := s.keys[s.first]
-	b := make([]byte, len(head), len(head)+len(plain)+aead.Overhead())
-	copy(b, head)
-	return aead.Seal(b, nil, plain, bindTo(head, stored))
+	r := Record{Version: recordVersion, Key: s.first}
+	return r.encode(s.keys[s.first].Seal(nil, nil, plain, bindTo(s.first, stored)))
 }
 
-// open returns the record out of what was stored. An error is an
-// *idempotency.RecordError.
-func (s *sealer) open(sealed []byte, stored string) ([]byte, error) {
-	isSealed := len(sealed) > len(magic) && string(sealed[:len(magic)]) == magic && sealed[len(magic)] == versionSealed
+// open returns the record and the body that are in those that were stored under a key of the store.
+// An error is an *idempotency.RecordError.
+func (s *sealer) open(r *Record, body []byte, stored string) (*Record, []byte, error) {
 	switch {
-	case s == nil && isSealed:
-		return nil, Unreadable("it is encrypted, and there is no key", nil)
+	case s == nil && r.Key != "":
+		return nil, nil, Unreadable("it is encrypted, and there is no key", nil)
 	case s == nil:
-		return sealed, nil
-	case !isSealed:
-		return nil, Unreadable("it is not encrypted, as it must be", nil)
+		return r, body, nil
+	case r.Key == "":
+		return nil, nil, Unreadable("it is not encrypted, as it must be", nil)
 	}
-	scan := Scanner{rest: sealed[len(magic)+1:]}
-	aead := s.keys[string(scan.Text(maxKeyID))]
-	if scan.err != nil || aead == nil {
-		return nil, Unreadable("it is encrypted with a key that is unknown here", scan.err)
+	aead := s.keys[r.Key]
+	if aead == nil {
+		return nil, nil, Unreadable("it is encrypted with a key that is unknown here", nil)
 	}
-	head := sealed[:len(sealed)-len(scan.rest)]
-	plain, err := aead.Open(nil, nil, scan.rest, bindTo(head, stored))
+	plain, err := aead.Open(nil, nil, body, bindTo(r.Key, stored))
 	if err != nil {
-		return nil, Unreadable("it was changed, or moved from another key", errSeal)
+		return nil, nil, Unreadable("it was changed, or moved from another key", errSeal)
 	}
-	return plain, nil
+	return decode(plain)
 }
 
 var errSeal = errors.New("message authentication failed")
 
-func bindTo(head []byte, stored string) []byte {
-	return append(head[:len(head):len(head)], stored...)
-}
+// bindTo returns what is authenticated with a record: the ID of its key, whose length the first
+// byte says, and the key in the store.
+func bindTo(id, stored string) []byte { return append([]byte{byte(len(id))}, id+stored...) }

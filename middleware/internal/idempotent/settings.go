@@ -19,7 +19,6 @@ type Settings struct {
 	NoPrint  bool          // there are no fingerprints
 	OwnPrint bool          // the user has set what is compared
 	Patience time.Duration // how long a call in shadow mode waits for the store
-	Origins  []Origin
 }
 
 // Defaults returns the default settings of an adapter.

@@ -35,25 +35,28 @@ func (c *Call) Shadow(ctx context.Context) (ran bool) {
 		return false
 	}
 	c.ran, c.Result, c.Fence = true, idempotency.Ran, lease.Fence()
-	returned := false
-	defer func() {
-		if !returned {
-			_ = c.end(ctx, lease.Release) // a panic is on its way up
+	leased, end := lease.Context(), lease.Release
+	defer func() { // also if a panic is on its way up
+		if err := c.end(leased, end); c.Err == nil {
+			c.Err = err
+		}
+		if c.left.Keep != idempotency.KeepNothing && c.Err == nil {
+			c.Kept = c.left.Keep
 		}
 	}()
-	run := c.Bare(ctx)
-	c.origin = c.Core.origin(run)
-	c.left = c.Transport.Handle(run)
-	returned = true
-	if c.left.Keep == idempotency.KeepNothing {
-		c.Core.quota.giveBack(place, c.Scope)
-		c.Err = c.end(ctx, lease.Release)
-		return true
-	}
-	set := lease.SetRecord(c.record())
-	if c.Err = errors.Join(set, c.end(ctx, lease.Complete)); c.Err == nil {
-		c.Kept = c.left.Keep
-	}
+	c.Err = lease.Run(leased, func(run context.Context) error {
+		leased = run
+		c.left = c.Transport.Handle(c.Bare(ctx))
+		if c.left.Keep == idempotency.KeepNothing {
+			c.Core.quota.giveBack(place, c.Scope)
+			return nil
+		}
+		err := lease.SetRecord(c.record())
+		if err == nil {
+			end = lease.Complete
+		}
+		return err
+	})
 	return true
 }
 

@@ -58,15 +58,10 @@ type call struct {
 	answer  string // of the handler, or replayed
 }
 
-type text string
-
-func (a text) Size() int              { return len(a) }
-func (a text) Append(b []byte) []byte { return append(b, a...) }
-
 // Handle implements idempotent.Transport.
 func (c *call) Handle(ctx context.Context) idempotent.Left {
 	answer, err := c.run(ctx)
-	left := idempotent.Left{Answer: text(answer), Failed: err != nil}
+	left := idempotent.Left{Answer: &idempotent.Answer{Body: []byte(answer)}, Failed: err != nil}
 	left.Keep = c.Keep(c.ctx, idempotent.Ending{Replayable: len(answer) <= c.Core.Records()}, func() bool { return err == nil })
 	return left
 }
@@ -87,8 +82,8 @@ func (c *call) bare() {
 }
 
 // Read implements idempotent.Transport.
-func (c *call) Read(recorded []byte) error {
-	c.answer = string(recorded)
+func (c *call) Read(a *idempotent.Answer) error {
+	c.answer = string(a.Body)
 	return nil
 }
 
