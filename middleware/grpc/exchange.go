@@ -31,59 +31,21 @@ type exchange struct {
 	err      error
 }
 
-// serve answers the call.
-func (q *exchange) serve() {
+// Identify implements idempotent.Transport.
+func (q *exchange) Identify() (idempotency.Result, error) {
 	if !q.m.covers(q.info.FullMethod) {
-		q.call.Result = idempotency.Untouched
-		q.reply, q.err = q.next(q.ctx, q.req)
-		return
+		return idempotency.Untouched, nil
 	}
-	result, err := q.read()
-	err = idempotent.NotRun(err)
-	q.call.Result, q.call.Err = result, err
-	switch {
-	case result == idempotency.Untouched:
-		q.reply, q.err = q.next(q.ctx, q.req)
-	case q.m.Shadow:
-		if !q.call.Shadow(q.ctx) {
-			q.bare()
-		}
-	case result != "":
-		q.refuse(result, 0, err)
-	default:
-		q.lead()
-	}
-}
-
-// read finds out which call it is. It returns an empty Result if the call can be led, and
-// otherwise its final one.
-func (q *exchange) read() (idempotency.Result, error) {
 	q.call.Work = q.info.FullMethod
 	key, err := q.m.key(q.ctx, q.info, q.req)
-	switch {
-	case errors.Is(err, idempotency.ErrUnguarded):
-		return idempotency.Untouched, nil
-	case errors.Is(err, idempotency.ErrNoKey), err == nil && key == "":
-		if !q.m.requires() {
-			return idempotency.Untouched, nil
-		}
-		return idempotency.KeyMissing, err
-	case err != nil:
-		if invalid := (*idempotency.KeyError)(nil); errors.As(err, &invalid) {
-			return idempotency.KeyInvalid, err
-		}
-		return idempotency.Refused, err
+	if result, err := q.m.OfKey(key, err, q.m.requires()); result != "" {
+		return result, err
 	}
 	scope := ""
 	if q.m.scope != nil {
 		scope, err = q.m.scope(q.ctx, q.info, q.req)
-		switch {
-		case errors.Is(err, idempotency.ErrUnguarded):
-			return idempotency.Untouched, nil
-		case err != nil:
-			return idempotency.Refused, fmt.Errorf("guardgrpc: the scope: %w", err)
-		case scope == "":
-			return idempotency.Refused, errNoScope
+		if result, err := q.m.OfScope(scope, err); result != "" {
+			return result, err
 		}
 	}
 	if q.m.Prints() {
@@ -99,39 +61,21 @@ func (q *exchange) read() (idempotency.Result, error) {
 	return "", nil
 }
 
-var errNoScope = errors.New("guardgrpc: the scope is empty")
+// Pass implements idempotent.Transport.
+func (q *exchange) Pass() { q.reply, q.err = q.next(q.ctx, q.req) }
 
-// lead runs the handler under a lease, or says why it does not run.
-func (q *exchange) lead() {
-	q.call.Lead(q.ctx)
-	switch q.call.Result {
-	case idempotency.Ran:
-		q.settle()
-	case idempotency.Replayed:
-		q.replay()
-	case idempotency.Degraded:
-		q.bare()
-	default:
-		q.refuse(q.call.Result, q.call.RetryAfter, q.call.Err)
-	}
-}
-
-// settle ends a call whose handler has run and whose lease was released. If what was held back may
-// not be in the store, the client does not get it.
-func (q *exchange) settle() {
-	switch {
-	case q.m.AfterRecord && q.call.Unrecorded():
-		q.refuse(idempotent.NotRecorded, q.m.RetryAfter, q.call.Err)
-	case q.recorder != nil && q.m.AfterRecord:
+// Send implements idempotent.Transport.
+func (q *exchange) Send() {
+	if q.recorder != nil && q.m.AfterRecord {
 		q.recorder.sendHeld()
 	}
 }
 
-// bare runs the handler as if there were no interceptor.
-func (q *exchange) bare() {
-	defer q.call.GiveBack()
-	q.reply, q.err = q.next(q.call.Bare(q.ctx), q.req)
-}
+// Discard implements idempotent.Transport: gRPC sends what the interceptor returns.
+func (q *exchange) Discard() bool { return true }
+
+// Bare implements idempotent.Transport.
+func (q *exchange) Bare(ctx context.Context) { q.reply, q.err = q.next(ctx, q.req) }
 
 // Handle implements idempotent.Transport: it runs the handler and records its reply.
 func (q *exchange) Handle(ctx context.Context) idempotent.Left {
@@ -139,7 +83,7 @@ func (q *exchange) Handle(ctx context.Context) idempotent.Left {
 	s := statusOf(q.err)
 	tardy := ctx.Err() != nil
 	if tardy && !q.m.Shadow && q.ctxEnded(ctx, s) {
-		q.refuse(idempotent.GivenUp, q.m.RetryAfter, context.Cause(ctx))
+		q.Refuse(idempotent.GivenUp, q.m.RetryAfter, context.Cause(ctx))
 		if q.recorder != nil {
 			q.recorder.heldHeader, q.recorder.heldTrailer = nil, nil
 		}
@@ -202,12 +146,12 @@ func (q *exchange) Read(a *idempotent.Answer) error {
 	return check(a)
 }
 
-// replay gives a reply again.
-func (q *exchange) replay() {
+// Replay implements idempotent.Transport.
+func (q *exchange) Replay() {
 	message, s, err := parse(q.found)
 	if err != nil {
 		q.call.Result, q.call.Err = idempotency.NotReplayable, idempotent.NotRun(err)
-		q.refuse(idempotency.NotReplayable, 0, err)
+		q.Refuse(idempotency.NotReplayable, 0, err)
 		return
 	}
 	marker := metadata.Pairs("idempotency-replayed", "true")

@@ -8,7 +8,6 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/seed-1795987d/onerun/guard"
-	"github.com/seed-1795987d/onerun/middleware/idempotency"
 	"github.com/seed-1795987d/onerun/middleware/internal/idempotent"
 )
 
@@ -60,10 +59,7 @@ func (m *middleware) requires() bool { return len(m.methods) > 0 && !m.Optional 
 func (m *middleware) intercept(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 	q := &exchange{m: m, ctx: ctx, req: req, info: info, next: next, start: time.Now()}
 	q.call.Core, q.call.Transport = m.core, q
-	q.call.Result = idempotency.Refused // if a function of the user's panics before it is known
-	q.call.Aborted = true               // until it has returned
 	defer q.report()
-	q.serve()
-	q.call.Aborted = false
+	q.call.Serve(ctx)
 	return q.reply, q.err
 }

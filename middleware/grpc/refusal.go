@@ -50,8 +50,8 @@ var refusals = map[idempotency.Result]refusal{
 		"key; the retry gets the reply if it was recorded meanwhile, and is processed anew otherwise"},
 }
 
-// refuse ends the call with the refusal of a result.
-func (q *exchange) refuse(result idempotency.Result, retryAfter time.Duration, err error) {
+// Refuse implements idempotent.Transport: it ends the call with the refusal of a result.
+func (q *exchange) Refuse(result idempotency.Result, retryAfter time.Duration, err error) {
 	r := refusals[result]
 	if ended := q.ctx.Err(); ended != nil && result == idempotency.Canceled {
 		r.code = status.FromContextError(ended).Code()

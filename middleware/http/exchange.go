@@ -39,31 +39,6 @@ type exchange struct {
 	misplaced error              // why the answer is not that of the handler
 }
 
-// serve answers the request.
-func (q *exchange) serve() {
-	if !q.m.covers(q.r.Method) || !q.routed() {
-		q.call.Result = idempotency.Untouched
-		q.next.ServeHTTP(q.w, q.r)
-		return
-	}
-	result, err := q.read()
-	if q.fiber && result != idempotency.Untouched && !q.m.Shadow {
-		result, err = idempotency.Refused, errFiber
-	}
-	err = idempotent.NotRun(err)
-	q.call.Result, q.call.Err = result, err
-	switch {
-	case result == idempotency.Untouched:
-		q.pass(q.w, q.in)
-	case q.m.Shadow:
-		q.shadow()
-	case result != "":
-		q.refuse(result, 0, err)
-	default:
-		q.lead()
-	}
-}
-
 // routed reports whether the handler can be more than a mux that knows no route for the request.
 // The next version of the service may have the route, so the answer must not be kept.
 func (q *exchange) routed() bool {
@@ -73,6 +48,15 @@ func (q *exchange) routed() bool {
 	}
 	_, q.route = mux.Handler(q.r)
 	return q.route != ""
+}
+
+// Pass implements idempotent.Transport.
+func (q *exchange) Pass() {
+	if q.in == nil {
+		q.next.ServeHTTP(q.w, q.r)
+		return
+	}
+	q.pass(q.w, q.in)
 }
 
 // pass calls the handler. in is a copy of the request.
@@ -115,6 +99,18 @@ func (q *exchange) handBack() {
 	}
 }
 
+// Identify implements idempotent.Transport.
+func (q *exchange) Identify() (idempotency.Result, error) {
+	if !q.m.covers(q.r.Method) || !q.routed() {
+		return idempotency.Untouched, nil
+	}
+	result, err := q.read()
+	if q.fiber && result != idempotency.Untouched && !q.m.Shadow {
+		return idempotency.Refused, errFiber
+	}
+	return result, err
+}
+
 // read determines the key and the fingerprint of the request. It returns an empty Result if the
 // request can run under a lease, and otherwise its result.
 func (q *exchange) read() (idempotency.Result, error) {
@@ -127,37 +123,22 @@ func (q *exchange) read() (idempotency.Result, error) {
 	q.body.take(q.in, q.m.maxBody)
 	q.in.Body = q.body
 	q.call.Work = cmp.Or(q.r.Pattern, q.route)
-
 	key, err := q.m.key(q.in)
-	switch {
-	case q.body.err != nil:
+	if q.body.err != nil {
 		return q.badBody()
-	case errors.Is(err, idempotency.ErrUnguarded):
-		return idempotency.Untouched, nil
-	case errors.Is(err, idempotency.ErrNoKey), err == nil && key == "":
-		if !q.m.requires(q.r.Method) {
-			return idempotency.Untouched, nil
-		}
-		return idempotency.KeyMissing, err
-	case err != nil:
-		if invalid := (*idempotency.KeyError)(nil); errors.As(err, &invalid) {
-			return idempotency.KeyInvalid, err
-		}
-		return idempotency.Refused, err
+	}
+	if result, err := q.m.OfKey(key, err, q.m.requires(q.r.Method)); result != "" {
+		return result, err
 	}
 	scope := ""
 	if q.m.scope != nil {
 		rewind(q.in, q.body)
 		scope, err = q.m.scope(q.in)
-		switch {
-		case q.body.err != nil:
+		if q.body.err != nil {
 			return q.badBody()
-		case errors.Is(err, idempotency.ErrUnguarded):
-			return idempotency.Untouched, nil
-		case err != nil:
-			return idempotency.Refused, fmt.Errorf("guardhttp: the scope: %w", err)
-		case scope == "":
-			return idempotency.Refused, errNoScope
+		}
+		if result, err := q.m.OfScope(scope, err); result != "" {
+			return result, err
 		}
 	}
 	// net/http notices that a client has gone only after its body was read
@@ -190,8 +171,6 @@ func patternHost(pattern string) string {
 	host, _, _ := strings.Cut(pattern, "/")
 	return host
 }
-
-var errNoScope = errors.New("guardhttp: the scope is empty")
 
 // badBody returns the result of a request whose body could not be read.
 func (q *exchange) badBody() (idempotency.Result, error) {

@@ -10,25 +10,6 @@ import (
 	"github.com/seed-1795987d/onerun/middleware/internal/idempotent"
 )
 
-// lead runs the handler under a lease, or answers the request without it.
-func (q *exchange) lead() {
-	q.call.Lead(q.r.Context())
-	switch q.call.Result {
-	case idempotency.Ran:
-		if q.m.AfterRecord && q.call.Unrecorded() && q.answer.discard() {
-			q.refuse(idempotent.NotRecorded, q.m.RetryAfter, q.call.Err)
-			return
-		}
-		q.answer.sendKept()
-	case idempotency.Replayed:
-		q.replay(q.replayed)
-	case idempotency.Degraded:
-		q.bare()
-	default:
-		q.refuse(q.call.Result, q.call.RetryAfter, q.call.Err)
-	}
-}
-
 // Handle implements idempotent.Transport: it runs the handler and records its answer.
 func (q *exchange) Handle(ctx context.Context) idempotent.Left {
 	m := q.m
@@ -42,7 +23,7 @@ func (q *exchange) Handle(ctx context.Context) idempotent.Left {
 
 	if ctx.Err() != nil && q.answer.abandon() {
 		q.answer.forget()
-		q.refuse(idempotent.GivenUp, m.RetryAfter, context.Cause(ctx))
+		q.Refuse(idempotent.GivenUp, m.RetryAfter, context.Cause(ctx))
 		if q.answer.abandoned() {
 			return idempotent.Left{Failed: true}
 		}
@@ -114,18 +95,15 @@ func (q *exchange) keep(v verdict) idempotency.Keep {
 	})
 }
 
-// shadow runs the handler, and finds out what would have happened to the request, unless that is
-// known.
-func (q *exchange) shadow() {
-	if !q.call.Shadow(q.r.Context()) {
-		q.bare()
-	}
-}
+// Send implements idempotent.Transport.
+func (q *exchange) Send() { q.answer.sendKept() }
 
-// bare runs the handler as if there were no middleware.
-func (q *exchange) bare() {
-	defer q.call.GiveBack()
-	q.run(q.call.Bare(q.r.Context()), recording{most: -1})
+// Discard implements idempotent.Transport.
+func (q *exchange) Discard() bool { return q.answer.discard() }
+
+// Bare implements idempotent.Transport.
+func (q *exchange) Bare(ctx context.Context) {
+	q.run(ctx, recording{most: -1})
 	v := q.answer.end()
 	q.status = v.status
 	if v.silent {

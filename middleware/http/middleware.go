@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/seed-1795987d/onerun/guard"
-	"github.com/seed-1795987d/onerun/middleware/idempotency"
 	"github.com/seed-1795987d/onerun/middleware/internal/idempotent"
 )
 
@@ -91,11 +90,8 @@ func (m *middleware) wrap(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		q := &exchange{m: m, next: next, w: w, r: r, start: time.Now(), fiber: fiber}
 		q.call.Core, q.call.Transport = m.core, q
-		q.call.Result = idempotency.Refused // if a function of the user's panics before it is known
-		q.call.Aborted = true               // until it has returned
 		defer q.report()
 		defer q.handBack()
-		q.serve()
-		q.call.Aborted = false
+		q.call.Serve(r.Context())
 	})
 }

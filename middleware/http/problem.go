@@ -72,8 +72,8 @@ var problems = map[idempotency.Result]Problem{
 			"the retry gets the answer if it was recorded meanwhile, and is processed anew otherwise."},
 }
 
-// refuse answers with the problem of a result.
-func (q *exchange) refuse(result idempotency.Result, retryAfter time.Duration, err error) {
+// Refuse implements idempotent.Transport: it answers with the problem of a result.
+func (q *exchange) Refuse(result idempotency.Result, retryAfter time.Duration, err error) {
 	p := problems[result]
 	p.Code, p.Type, p.Docs = result, problemType+string(result), q.m.docs+"#"+string(result)
 	p.RetryAfter, p.Err = retryAfter, err

@@ -132,9 +132,6 @@ func (c *recorder) hijack(next httpsnoop.HijackFunc) (net.Conn, *bufio.ReadWrite
 	return conn, rw, err
 }
 
-// forget removes the headers that the handler has set for an answer that it has not begun.
-func (c *recorder) forget() { setAll(c.inner.Header(), c.before) }
-
 // take notes that the handler has taken over the connection. c.mu must be held.
 func (c *recorder) take() { c.taken, c.lost, c.body = true, true, nil }
 
@@ -348,24 +345,5 @@ func (c *recorder) sendsUnrecorded() bool {
 		return false
 	}
 	c.mayBlock()
-	return true
-}
-
-// sendKept sends what is kept.
-func (c *recorder) sendKept() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.pass()
-}
-
-// discard forgets an answer that is kept, in favor of another one, and reports whether nothing of
-// it was sent.
-func (c *recorder) discard() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !c.inner.drop() {
-		return false
-	}
-	c.forget()
 	return true
 }

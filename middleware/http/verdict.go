@@ -130,3 +130,25 @@ func (c *recorder) passOn() {
 	c.status, c.free = 0, true
 	c.closed.Store(false)
 }
+
+// sendKept sends what is kept.
+func (c *recorder) sendKept() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.pass()
+}
+
+// discard forgets an answer that is kept, in favor of another one, and reports whether nothing of
+// it was sent.
+func (c *recorder) discard() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.inner.drop() {
+		return false
+	}
+	c.forget()
+	return true
+}
+
+// forget removes the headers that the handler has set for an answer that it has not begun.
+func (c *recorder) forget() { setAll(c.inner.Header(), c.before) }

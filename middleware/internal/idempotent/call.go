@@ -12,13 +12,28 @@ import (
 	"github.com/seed-1795987d/onerun/middleware/idempotency"
 )
 
-// A Transport is how a Call runs its handler.
+// A Transport is what an adapter does with a call. Serve calls it.
 type Transport interface {
-	// Handle runs the handler in ctx and returns what its run leaves.
+	// Identify sets Work, Scope, Key, Fingerprint and Run.Key of the Call. The result is empty if
+	// the call can run under a lease, and otherwise final.
+	Identify() (idempotency.Result, error)
+	// Pass runs the handler of a call that is left untouched.
+	Pass()
+	// Bare runs the handler in ctx without a lease, and records nothing.
+	Bare(ctx context.Context)
+	// Handle runs the handler in ctx, records its answer and returns what its run leaves.
 	Handle(ctx context.Context) Left
-	// Read takes an answer out of a record, before it is replayed. Its error is an
-	// *idempotency.RecordError.
+	// Send sends what Handle has kept until the record was in the store.
+	Send()
+	// Discard forgets it instead, and reports whether nothing of the answer was sent.
+	Discard() bool
+	// Read takes an answer out of a record. Its error is an *idempotency.RecordError.
 	Read(a *Answer) error
+	// Replay sends the answer that Read has taken.
+	Replay()
+	// Refuse answers that the handler did not run, or that its answer cannot be sent. retryAfter
+	// is 0 if trying again is of no use.
+	Refuse(result idempotency.Result, retryAfter time.Duration, err error)
 }
 
 // Left is what the run of a handler leaves.
@@ -29,8 +44,8 @@ type Left struct {
 	Err    error   // what there is to say about a run that is otherwise in order
 }
 
-// A Call is one call on its way through a middleware. The adapter sets Core, Transport, Scope, Key
-// and Fingerprint before it calls a method. The zero Outcome says that nothing is known yet.
+// A Call is one call on its way through a middleware. The adapter sets Core and Transport, and
+// calls Serve. The zero Outcome says that nothing is known yet.
 type Call struct {
 	Outcome
 	Run         Run
@@ -50,18 +65,57 @@ type Call struct {
 	skip   string        // why it was skipped, if no hook was notified of that
 }
 
-// Lead runs the handler under a lease. Result then is Ran. Otherwise Result says why the handler
-// did not run: Replayed if Transport.Read has read an answer, Degraded if the handler is to run
-// without a lease, or why the call is refused. RetryAfter is when to try again, if that helps. ctx
-// is the context of the call.
-func (c *Call) Lead(ctx context.Context) {
+// Serve answers a call. ctx is the context of the call. The Outcome then is complete, also if the
+// handler or a function of the user's panics.
+func (c *Call) Serve(ctx context.Context) {
+	c.Result, c.Aborted = idempotency.Refused, true
+	t, s := c.Transport, c.Core.Settings
+	result, err := t.Identify()
+	c.Result, c.Err = result, NotRun(err)
+	switch {
+	case result == idempotency.Untouched:
+		t.Pass()
+		c.Aborted = false
+		return
+	case result == "" && s.Shadow:
+		c.shadow(ctx)
+	case result == "":
+		c.lead(ctx)
+	}
+	switch {
+	case c.ran && s.Shadow: // the client has the answer
+	case s.Shadow, c.Result == idempotency.Degraded:
+		c.bare(ctx)
+	case c.Result == idempotency.Ran && s.AfterRecord && c.isUnrecorded() && t.Discard():
+		t.Refuse(NotRecorded, s.RetryAfter, c.Err)
+	case c.Result == idempotency.Ran:
+		t.Send()
+	case c.Result == idempotency.Replayed:
+		t.Replay()
+	default:
+		t.Refuse(c.Result, c.RetryAfter, c.Err)
+	}
+	c.Aborted = false
+}
+
+// bare runs the handler without a lease. What the store may have granted is released when it has
+// ended.
+func (c *Call) bare(ctx context.Context) {
+	defer c.giveBack()
+	c.Transport.Bare(c.bareContext(ctx))
+}
+
+// lead acquires the lease of the call, runs the handler under it, keeps what the run leaves, and
+// releases the lease. Result then is Ran. Otherwise Result says why the handler did not run, and
+// RetryAfter when to try again, if that helps.
+func (c *Call) lead(ctx context.Context) {
 	defer c.unqueue()
 	c.Result = idempotency.Unavailable // if the store panics
 	if c.Core.FailOpen {
 		c.claims = c.Core.guard.Adapter().Defer()
 		defer func() {
 			if c.Result != idempotency.Degraded {
-				c.GiveBack()
+				c.giveBack()
 			}
 		}()
 	}
@@ -105,9 +159,9 @@ func (c *Call) noAnswer() error {
 	return fmt.Errorf("%s: %w: it has not answered within %v", c.Core.Adapter.Package(), guard.ErrStore, c.limit)
 }
 
-// GiveBack says that the handler has ended, or does not run. What the store may have granted to a
+// giveBack says that the handler has ended, or does not run. What the store may have granted to a
 // call that has no lease is then released.
-func (c *Call) GiveBack() {
+func (c *Call) giveBack() {
 	if c.claims != nil {
 		c.claims.End()
 	}
@@ -228,13 +282,13 @@ func (c *Call) ended(err error) {
 	}
 }
 
-// Unrecorded reports whether something was to be kept of the run, and the store may not have it.
-func (c *Call) Unrecorded() bool {
+// isUnrecorded reports whether something was to be kept of the run, and the store may not have it.
+func (c *Call) isUnrecorded() bool {
 	return c.ran && c.left.Keep != idempotency.KeepNothing && c.Kept == idempotency.KeepNothing
 }
 
-// Bare returns the context for a handler that runs without a lease.
-func (c *Call) Bare(ctx context.Context) context.Context {
+// bareContext returns the context for a handler that runs without a lease.
+func (c *Call) bareContext(ctx context.Context) context.Context {
 	c.Run.Outer = FromContext(ctx, c.Core.Adapter)
 	return context.WithValue(ctx, runKey(c.Core.Adapter), &c.Run)
 }

@@ -1,9 +1,8 @@
 // Package idempotent runs a call once for each key. It is what middleware/http and middleware/grpc
 // share, and knows neither HTTP nor gRPC.
 //
-// An adapter finds the key and the fingerprint of a call, and implements [Transport], by which the
-// package runs the handler and reads recorded answers. [Call.Lead] returns after the handler ran
-// under a lease, or says in Call.Result why it did not.
+// An adapter implements [Transport], and calls [Call.Serve] for each call. Serve is the flow of a
+// call: identify, acquire, run, keep, release, send.
 package idempotent
 
 // An Adapter is a package that adapts a transport. The zero Adapter is none.

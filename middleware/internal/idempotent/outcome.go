@@ -40,3 +40,26 @@ func (c *Call) Report(ctx context.Context, start time.Time, took time.Duration, 
 		Aborted: c.Aborted, Err: c.Err, Refused: refused, Skipped: c.skip, Label: c.Label,
 	}, c.Core.Lease...)
 }
+
+// NotRun returns err such that guard.Ran is false for it: the handler does not run. It returns nil
+// for nil.
+func NotRun(err error) error { return says(false, err) }
+
+// says returns err such that guard.Ran says of it whether the handler ran, or is to run.
+func says(ran bool, err error) error {
+	if err == nil || guard.Ran(err) == ran {
+		return err
+	}
+	return &outcomeError{err, ran}
+}
+
+// An outcomeError is an error of a call whose handler did, or did not, run whatever the error
+// itself says. A function of the user's, for example, knows nothing of the handler.
+type outcomeError struct {
+	err error
+	ran bool
+}
+
+func (e *outcomeError) Error() string { return e.err.Error() }
+func (e *outcomeError) Unwrap() error { return e.err }
+func (e *outcomeError) Ran() bool     { return e.ran }

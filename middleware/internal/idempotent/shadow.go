@@ -13,26 +13,22 @@ import (
 // shadowPatience is how long a call in shadow mode waits for the store.
 const shadowPatience = 250 * time.Millisecond
 
-// Shadow runs the handler as if there were no middleware, and notes what would have happened to
-// the call. It returns false if it has not run the handler: the adapter then runs it in the
-// context that Bare returns. Result may be known before.
-func (c *Call) Shadow(ctx context.Context) (ran bool) {
-	if c.Result != "" {
-		return false
-	}
+// shadow runs the handler as if there were no middleware, and notes what would have happened to
+// the call. If there is no lease, it has not run the handler.
+func (c *Call) shadow(ctx context.Context) {
 	c.Result = idempotency.Unavailable // if the store panics
 	c.claims = c.Core.guard.Adapter().Defer()
-	bare := false
+	leads := true
 	defer func() {
-		if !bare {
-			c.GiveBack()
+		if leads {
+			c.giveBack()
 		}
 	}()
 	lease, place, err := c.shadowLease(ctx)
 	if err != nil {
 		c.judge(err)
-		bare = true
-		return false
+		leads = false
+		return
 	}
 	c.ran, c.Result, c.Fence = true, idempotency.Ran, lease.Fence()
 	leased, end := lease.Context(), lease.Release
@@ -46,7 +42,7 @@ func (c *Call) Shadow(ctx context.Context) (ran bool) {
 	}()
 	c.Err = lease.Run(leased, func(run context.Context) error {
 		leased = run
-		c.left = c.Transport.Handle(c.Bare(ctx))
+		c.left = c.Transport.Handle(c.bareContext(ctx))
 		if c.left.Keep == idempotency.KeepNothing {
 			c.Core.quota.giveBack(place, c.Scope)
 			return nil
@@ -57,7 +53,6 @@ func (c *Call) Shadow(ctx context.Context) (ran bool) {
 		}
 		return err
 	})
-	return true
 }
 
 // shadowLease acquires the lease of a call in shadow mode, and a place for its record.

@@ -54,7 +54,7 @@ type call struct {
 	idempotent.Call
 	site    *site
 	ctx     context.Context
-	handler handler
+	request request
 	answer  string // of the handler, or replayed
 }
 
@@ -71,15 +71,29 @@ func (c *call) run(ctx context.Context) (answer string, err error) {
 	c.site.mu.Lock()
 	c.site.runs++
 	c.site.mu.Unlock()
-	c.answer, err = c.handler(ctx)
+	c.answer, err = c.request.handler(ctx)
 	return c.answer, err
 }
 
-// bare runs the handler without a lease.
-func (c *call) bare() {
-	defer c.GiveBack()
-	_, _ = c.run(c.Bare(c.ctx))
+// Identify implements idempotent.Transport.
+func (c *call) Identify() (idempotency.Result, error) {
+	r := c.request
+	c.Scope, c.Key = r.scope, c.Core.Stored(r.scope, r.key, "test")
+	if r.print != "" {
+		c.Fingerprint = []byte((r.print + "                                ")[:idempotent.FingerprintSize])
+	}
+	return "", nil
 }
+
+// Bare implements idempotent.Transport.
+func (c *call) Bare(ctx context.Context) { _, _ = c.run(ctx) }
+
+// The answer of a call is where tests look for it.
+func (c *call) Pass()                                           {}
+func (c *call) Send()                                           {}
+func (c *call) Discard() bool                                   { return true }
+func (c *call) Replay()                                         {}
+func (c *call) Refuse(idempotency.Result, time.Duration, error) {}
 
 // Read implements idempotent.Transport.
 func (c *call) Read(a *idempotent.Answer) error {
@@ -98,21 +112,9 @@ func (s *site) send(ctx context.Context, r request) *call {
 	if r.handler == nil {
 		r.handler = func(context.Context) (string, error) { return "answer", nil }
 	}
-	c := &call{site: s, ctx: ctx, handler: r.handler}
-	c.Core, c.Transport, c.Scope, c.Key = s.core, c, r.scope, s.core.Stored(r.scope, r.key, "test")
-	if r.print != "" {
-		c.Fingerprint = []byte((r.print + "                                ")[:idempotent.FingerprintSize])
-	}
-	if s.core.Shadow {
-		if !c.Shadow(ctx) {
-			c.bare()
-		}
-		return c
-	}
-	c.Lead(ctx)
-	if c.Result == idempotency.Degraded {
-		c.bare()
-	}
+	c := &call{site: s, ctx: ctx, request: r}
+	c.Core, c.Transport = s.core, c
+	c.Serve(ctx)
 	return c
 }
 
