@@ -81,30 +81,6 @@ func TestShadow_everyRequestRunsAndIsCounted(t *testing.T) {
 	})
 }
 
-func TestShadow_requestsAtOnceRunAtOnce(t *testing.T) {
-	t.Parallel()
-	onEachLifeStore(t, func(t *testing.T, store guard.Locker) {
-		gate := newLifeGate(t)
-		h, runs := counted(http.StatusCreated, gate.pass)
-		s := lifeServe(t, lifeGuard(t, store), h, patientShadow, idempotency.WithWait(time.Hour))
-		answers := []<-chan lifeAnswer{s.start(t.Context(), "k", "b")}
-		gate.await(t)
-		for range 2 {
-			answers = append(answers, s.start(t.Context(), "k", "b"))
-			gate.await(t)
-		}
-		gate.open()
-		for _, c := range answers {
-			a := lifeReceive(t, c, "an answer")
-			require.Equal(t, http.StatusCreated, a.status)
-			require.False(t, a.replayed())
-		}
-		require.EqualValues(t, 3, runs.Load())
-		s.log.awaitResult(t, idempotency.Ran, 1)
-		s.log.awaitResult(t, idempotency.InFlight, 2)
-	})
-}
-
 func TestShadow_bodiesPassWhole(t *testing.T) {
 	t.Parallel()
 	const most = 10 << 10
@@ -155,30 +131,6 @@ func TestShadow_handlerSeesItsClientLeave(t *testing.T) {
 		requireRan(t, s.post(t, "k", "b"), http.StatusCreated, "run 2")
 		require.Equal(t, idempotency.Ran, s.log.await(t, 2)[1].Result)
 		require.EqualValues(t, 2, runs.Load())
-	})
-}
-
-func TestShadow_aPanicPropagatesAndLeavesTheKeyFree(t *testing.T) {
-	t.Parallel()
-	onEachLifeStore(t, func(t *testing.T, store guard.Locker) {
-		runs := 0
-		idempotent, seen := lifeIdempotent(t, lifeGuard(t, store), func(w http.ResponseWriter, _ *http.Request) {
-			if runs++; runs == 1 {
-				panic("boom")
-			}
-			w.WriteHeader(http.StatusOK)
-		}, patientShadow)
-		fates := make(chan lifeFate, 2)
-		s := lifeListen(t, lifeWatch(idempotent, fates))
-		require.Equal(t, http.StatusInternalServerError, s.post(t, "k", "b").status)
-		require.Equal(t, lifeFate{recovered: "boom"}, lifeReceive(t, fates, "an end"))
-		o := seen.await(t, 1)[0]
-		require.Equal(t, idempotency.Ran, o.Result)
-		require.True(t, o.Aborted)
-		require.Equal(t, http.StatusOK, s.post(t, "k", "b").status)
-		o = seen.await(t, 2)[1]
-		require.Equal(t, idempotency.Ran, o.Result, "the key was free")
-		require.Equal(t, idempotency.KeepAnswer, o.Kept)
 	})
 }
 
@@ -236,27 +188,4 @@ func TestShadow_aStoreThatStopsInMidRunHoldsNothingUp(t *testing.T) {
 			outage.end(server)
 		})
 	}
-}
-
-func TestShadow_aClosedGuardHoldsNothingUp(t *testing.T) {
-	t.Parallel()
-	onEachLifeStore(t, func(t *testing.T, store guard.Locker) {
-		g := lifeGuard(t, store)
-		s, _ := serveEcho(t, g, patientShadow)
-		require.NoError(t, g.Close(t.Context()))
-		requireRan(t, s.post(t, "k", "b"), http.StatusCreated, "run 1: b")
-		require.ErrorIs(t, requireShadow(t, s, 1, idempotency.Unavailable).Err, guard.ErrClosed)
-	})
-}
-
-// In Exclusive mode nothing is remembered in shadow mode either.
-func TestShadow_exclusive(t *testing.T) {
-	t.Parallel()
-	onEachLifeStore(t, func(t *testing.T, store guard.Locker) {
-		s, _ := serveEcho(t, lifeGuard(t, store), patientShadow, idempotency.WithMode(idempotency.Exclusive))
-		for run := 1; run <= 3; run++ {
-			requireRan(t, s.post(t, "k", "b"), http.StatusCreated, fmt.Sprintf("run %d: b", run))
-			require.Equal(t, idempotency.KeepNothing, requireShadow(t, s, run, idempotency.Ran).Kept)
-		}
-	})
 }
