@@ -8,6 +8,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"hash/crc32"
+	"maps"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -152,37 +154,37 @@ const notText = "base64:"
 
 // toJSON returns fields whose values JSON has as they are, without growing much.
 func toJSON(fields map[string][]string) map[string][]string {
-	return mapped(fields, func(v string) string {
-		if isText(v) {
-			return v
-		}
+	return mapped(fields, func(v string) bool { return !isText(v) }, func(v string) string {
 		return notText + base64.StdEncoding.EncodeToString([]byte(v))
 	})
 }
 
 // fromJSON undoes toJSON.
 func fromJSON(fields map[string][]string) (_ map[string][]string, err error) {
-	return mapped(fields, func(v string) string {
-		if encoded, ok := strings.CutPrefix(v, notText); ok {
-			raw, failed := base64.StdEncoding.DecodeString(encoded)
-			if failed != nil {
-				err = failed
-			}
-			return string(raw)
+	return mapped(fields, func(v string) bool { return strings.HasPrefix(v, notText) }, func(v string) string {
+		raw, failed := base64.StdEncoding.DecodeString(v[len(notText):])
+		if failed != nil {
+			err = failed
 		}
-		return v
+		return string(raw)
 	}), err
 }
 
-func mapped(fields map[string][]string, f func(string) string) map[string][]string {
-	if fields == nil {
-		return nil
-	}
-	all := make(map[string][]string, len(fields))
+// mapped returns the fields with f of the values that which chooses.
+func mapped(fields map[string][]string, which func(string) bool, f func(string) string) map[string][]string {
+	all, cloned := fields, false
 	for name, values := range fields {
-		var to []string
-		for _, v := range values {
-			to = append(to, f(v))
+		if !slices.ContainsFunc(values, which) {
+			continue
+		}
+		if !cloned {
+			all, cloned = maps.Clone(fields), true
+		}
+		to := slices.Clone(values)
+		for i, v := range to {
+			if which(v) {
+				to[i] = f(v)
+			}
 		}
 		all[name] = to
 	}
