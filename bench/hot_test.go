@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strconv"
@@ -11,7 +10,6 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed-1795987d/onerun/internal/testkit/processtest"
 	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 )
 
@@ -43,18 +41,7 @@ func measureHot(b *testing.B, processes, hot int) {
 	for range hot {
 		require.NoError(b, replicaTask{}.enqueue(client))
 	}
-	order, err := json.Marshal(replica{Addr: server.Addr(), Work: hotWork, Around: byGuard})
-	require.NoError(b, err)
-	var all []*processtest.Child
-	for range processes {
-		p := processtest.Self(b, replicaEnv+"="+string(order))
-		require.Equal(b, "ready", p.Next())
-		all = append(all, p)
-	}
-	start := time.Now()
-	for _, p := range all {
-		p.Tell("go")
-	}
+	all, start := startReplicas(b, processes, replica{Addr: server.Addr(), Work: hotWork, Around: byGuard})
 	tasks := hot
 	pause := hotPeriod / hotOthers
 	for next := start; time.Since(start) < hotSpan; next = next.Add(pause) {

@@ -204,6 +204,23 @@ func BenchmarkReplicas(b *testing.B) {
 	}
 }
 
+// startReplicas starts worker processes, and returns them and when they began to work.
+func startReplicas(b *testing.B, processes int, r replica) (all []*processtest.Child, start time.Time) {
+	b.Helper()
+	order, err := json.Marshal(r)
+	require.NoError(b, err)
+	for range processes {
+		p := processtest.Self(b, replicaEnv+"="+string(order))
+		require.Equal(b, "ready", p.Next())
+		all = append(all, p)
+	}
+	start = time.Now()
+	for _, p := range all {
+		p.Tell("go")
+	}
+	return all, start
+}
+
 // run returns how long so many processes take for the load.
 func (l replicaLoad) run(b *testing.B, processes int, around string) time.Duration {
 	b.Helper()
@@ -221,18 +238,7 @@ func (l replicaLoad) run(b *testing.B, processes int, around string) time.Durati
 	for i := range tasks / (next + 1) {
 		require.NoError(b, replicaTask{Customer: i % l.customers, Next: next}.enqueue(client))
 	}
-	order, err := json.Marshal(replica{Addr: server.Addr(), Work: l.work, Around: around})
-	require.NoError(b, err)
-	var all []*processtest.Child
-	for range processes {
-		p := processtest.Self(b, replicaEnv+"="+string(order))
-		require.Equal(b, "ready", p.Next())
-		all = append(all, p)
-	}
-	start := time.Now()
-	for _, p := range all {
-		p.Tell("go")
-	}
+	all, start := startReplicas(b, processes, replica{Addr: server.Addr(), Work: l.work, Around: around})
 	for rdb.LLen(b.Context(), replicaDone).Val() < int64(tasks) {
 		time.Sleep(5 * time.Millisecond) // between two looks
 	}

@@ -53,7 +53,7 @@ var charts = []chart{
 		logX: true, logY: true, series: libraries[:4], points: byCase("waiters", "cmds/s"),
 	},
 	{
-		file: "asynq.svg", headings: []string{"A task whose key is busy"}, has: "processes",
+		file: "asynq.svg", headings: []string{"When the key is busy"}, has: "processes",
 		title: "1,000 tasks of 50 customers: lower is better",
 		x:     "processes of 20 workers", y: "s",
 		series: []series{{"guardasynq", "guardasynq"}, {"ideal scheduler", "ideal scheduler"}, {"handlers alone", "handlers alone"}},
