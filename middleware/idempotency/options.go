@@ -162,9 +162,9 @@ func WithClientCancel() Option { return func(s *Settings) { s.ClientCancel = tru
 // WithFailOpen runs the handler without a lease if the store does not answer. The result is
 // Degraded. A duplicate may run at the same time then, and afterwards, because nothing is kept. A
 // call waits for the store's answer for 250 ms, or for half of what is left until its own deadline
-// if that is less. If no answer comes, calls run without a lease at once for four times as long,
-// and then one of them asks again. So do not use it for work that must not repeat: clients choose
-// their deadlines.
+// if that is less. If it has waited for 250 ms, the calls of the next second run without a lease at
+// once, and then one of them asks again. So do not use it for work that must not repeat: clients
+// choose their deadlines.
 //
 // If the store answers after all, the claim of such a call keeps others away until its handler has
 // returned, for up to the TTL. A run that has its lease when the store stops answering waits at its

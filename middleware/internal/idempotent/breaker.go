@@ -14,11 +14,8 @@ import (
 const (
 	// openPatience is how long a call waits for the store if it can run without a lease.
 	openPatience = 250 * time.Millisecond
-	// openPause is how long the store is not asked again after it has not answered. A call that
-	// has waited for less than openPatience proves less, so the pause is pauseShare times as long
-	// as it has waited.
-	openPause  = time.Second
-	pauseShare = 4 // openPause / openPatience
+	// openPause is how long the store is not asked again after it has not answered.
+	openPause = time.Second
 )
 
 // patience returns how long a call waits for the store if it can run without a lease: half of what
@@ -70,18 +67,24 @@ func isReply(err error) bool {
 }
 
 // A breaker keeps calls that can run without a lease (WithFailOpen) from asking a store that does
-// not answer: after each pause, one call asks.
+// not answer: after each pause, one call asks. A client must not turn off the leases of others, so
+// a call that its client has ended proves nothing. Nor does one that has waited for less than
+// openPatience, because clients choose their deadlines.
 type breaker struct {
 	epoch time.Time
 	next  atomic.Int64 // when to ask again, in nanoseconds since the epoch; 0 if the store answers
 	open  error        // for calls that do not ask
 }
 
-// allows reports whether to ask the store.
-func (b *breaker) allows() bool {
-	now := time.Since(b.epoch)
+// allows reports whether to ask the store. probe is not 0 if the call asks for the others, too.
+func (b *breaker) allows() (probe int64, ok bool) {
+	now := int64(time.Since(b.epoch))
 	next := b.next.Load()
-	return next == 0 || int64(now) >= next && b.next.CompareAndSwap(next, int64(now+openPause))
+	if next == 0 {
+		return 0, true
+	}
+	probe = now + int64(openPause)
+	return probe, now >= next && b.next.CompareAndSwap(next, probe)
 }
 
 // answered notes that the store has answered.
@@ -91,22 +94,37 @@ func (b *breaker) answered() {
 	}
 }
 
-// failed notes that the store has not answered a call that waited for so long.
-func (b *breaker) failed(waited time.Duration) {
-	b.next.Store(int64(time.Since(b.epoch) + min(openPause, pauseShare*waited)))
+// failed notes that the store has not answered.
+func (b *breaker) failed() { b.next.Store(int64(time.Since(b.epoch) + openPause)) }
+
+// ended notes that a call has ended without proof. If it was a probe, the next call asks.
+func (b *breaker) ended(probe int64) {
+	if probe != 0 {
+		b.next.CompareAndSwap(probe, int64(time.Since(b.epoch)))
+	}
 }
 
-// note notes the result of an attempt to acquire the lease that took so long. request is the error
-// of its last request to the store.
-func (b *breaker) note(err, request error, took time.Duration) {
+// note notes the result of an attempt to acquire the lease. request is the error of its last
+// request to the store. whole says that the call would have waited for openPatience.
+func (b *breaker) note(err, request error, whole bool, probe int64) {
+	var marker *guard.MarkerError
+	late := isLate(err)
 	switch {
-	case errors.Is(err, guard.ErrMarker):
-		b.failed(openPatience) // at the end of the run
+	case errors.As(err, &marker): // at the end of the run
+		if isAway(marker.Err) {
+			b.failed()
+		}
 	case errors.Is(err, guard.ErrBusy), errors.Is(err, guard.ErrDone), request != nil && !isAway(request):
 		b.answered()
-	case isAway(err):
-		b.failed(openPatience)
-	case request != nil: // the call has ended before the store has answered
-		b.failed(took)
+	case late && whole, !late && isAway(err):
+		b.failed()
+	default:
+		b.ended(probe)
 	}
+}
+
+// isLate reports whether the error of an attempt says that its time was over.
+func isLate(err error) bool {
+	var store *guard.StoreError
+	return errors.Is(err, errNoAnswer) || errors.As(err, &store) && store.Kind == driver.KindTimeout
 }

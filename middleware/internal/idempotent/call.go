@@ -60,6 +60,7 @@ type Call struct {
 	ran    bool
 	claims *guard.Deferral // those without an answer, if the call can run without a lease; or nil
 	left   Left
+	probe  int64         // see breaker
 	limit  time.Duration // of an attempt to acquire the lease; 0 if there is none
 	queued bool          // it is counted as waiting
 	skip   string        // why it was skipped, if no hook was notified of that
@@ -140,9 +141,11 @@ func (c *Call) ask(ctx context.Context) error {
 	if !c.Core.FailOpen {
 		return c.attempt(ctx, c.Core.first)
 	}
-	if !c.Core.breaker.allows() {
+	probe, ok := c.Core.breaker.allows()
+	if !ok {
 		return c.Core.breaker.open
 	}
+	c.probe = probe
 	c.limit = patience(ctx)
 	defer func() { c.limit = 0 }()
 	return c.attempt(ctx, c.Core.first)
@@ -156,7 +159,7 @@ func (c *Call) noAnswer() error {
 	if err := c.claims.Err(); err != nil && !isAway(err) {
 		return err
 	}
-	return fmt.Errorf("%s: %w: it has not answered within %v", c.Core.Adapter.Package(), guard.ErrStore, c.limit)
+	return fmt.Errorf("%s: %w: %w within %v", c.Core.Adapter.Package(), guard.ErrStore, errNoAnswer, c.limit)
 }
 
 // giveBack says that the handler has ended, or does not run. What the store may have granted to a
@@ -185,7 +188,6 @@ func (c *Call) attempt(ctx context.Context, opts []guard.Option) error {
 		defer end()
 	}
 	opts = c.options(opts)
-	start := time.Now()
 	err := c.Core.guard.Do(wait, c.Key, func(leased context.Context) error {
 		if wait.Err() != nil {
 			return c.Core.left
@@ -193,11 +195,12 @@ func (c *Call) attempt(ctx context.Context, opts []guard.Option) error {
 		c.Core.breaker.answered()
 		return c.handle(leased, ctx)
 	}, opts...)
-	if c.claims != nil {
-		c.Core.breaker.note(err, c.claims.Err(), time.Since(start))
-	}
 	if !c.ran && errors.Is(context.Cause(wait), errNoAnswer) && ctx.Err() == nil {
-		return c.noAnswer()
+		err = c.noAnswer()
+	}
+	if c.claims != nil {
+		c.Core.breaker.note(err, c.claims.Err(), c.limit == openPatience, c.probe)
+		c.probe = 0
 	}
 	return err
 }

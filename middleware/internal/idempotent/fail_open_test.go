@@ -65,13 +65,13 @@ var silences = map[string]func(ctx context.Context, inner driver.Locker, c drive
 }
 
 // A call whose own deadline is short runs without a lease, too, and has time left for it. The
-// store is then left alone.
+// store is left alone if it has not answered for 250 ms.
 func TestFailOpen_withAnyDeadline(t *testing.T) {
 	t.Parallel()
 	for name, answer := range silences {
 		for _, limit := range []time.Duration{
 			0, 10 * time.Millisecond, 50 * time.Millisecond, 200 * time.Millisecond,
-			250 * time.Millisecond, 300 * time.Millisecond, 2 * time.Second,
+			250 * time.Millisecond, 499 * time.Millisecond, 500 * time.Millisecond, 2 * time.Second,
 		} {
 			t.Run(fmt.Sprint(name, ", ", limit), func(t *testing.T) {
 				inOutage(t, func(t *testing.T, s *outage) {
@@ -94,50 +94,87 @@ func TestFailOpen_withAnyDeadline(t *testing.T) {
 						require.True(t, guard.Ran(o.Err))
 					}
 					require.Equal(t, 10, s.runs)
-					require.Less(t, s.asked(), 10)
+					if limit == 0 || limit >= 500*time.Millisecond {
+						require.Less(t, s.asked(), 10)
+					}
 				}, idempotency.WithFailOpen())
 			})
 		}
 	}
 }
 
-// Whether the store is asked again at once tells what the end of a call has said about the store.
-func TestFailOpen_whatTheEndOfACallSaysOfTheStore(t *testing.T) {
+// A client that leaves, or whose deadline is short, says nothing about the store: it cannot turn
+// off the leases of others.
+func TestFailOpen_noClientTurnsOffTheLeasesOfOthers(t *testing.T) {
 	t.Parallel()
-	for name, c := range map[string]struct {
-		leave func(ctx context.Context, cancel context.CancelFunc) // while the store is asked
-		early bool                                                 // the client leaves before
-		away  bool                                                 // the store counts as away
-	}{
-		"the client leaves before the store is asked":   {early: true},
-		"the client leaves before the store answers":    {leave: func(_ context.Context, cancel context.CancelFunc) { time.Sleep(100 * time.Millisecond); cancel() }, away: true},
-		"the client leaves just when the store answers": {leave: func(_ context.Context, cancel context.CancelFunc) { cancel() }},
+	leave := func(after time.Duration) func(context.Context) (context.Context, context.CancelFunc) {
+		return func(ctx context.Context) (context.Context, context.CancelFunc) {
+			ctx, cancel := context.WithCancel(ctx)
+			if after == 0 {
+				cancel()
+			} else {
+				time.AfterFunc(after, cancel)
+			}
+			return ctx, cancel
+		}
+	}
+	deadline := func(d time.Duration) func(context.Context) (context.Context, context.CancelFunc) {
+		return func(ctx context.Context) (context.Context, context.CancelFunc) { return context.WithTimeout(ctx, d) }
+	}
+	late := func(context.Context) (driver.Answer, error) {
+		time.Sleep(260 * time.Millisecond)
+		return driver.Answer{}, guardtest.Fail(driver.KindTimeout)
+	}
+	hang := func(ctx context.Context) (driver.Answer, error) { return driver.Answer{}, guardtest.Hang(ctx) }
+	for name, end := range map[string]func(context.Context) (context.Context, context.CancelFunc){
+		"leaves before the store is asked": leave(0), "leaves": leave(100 * time.Millisecond), "leaves late": leave(249 * time.Millisecond),
+		"deadline of 1 ms": deadline(time.Millisecond), "deadline of 499 ms": deadline(499 * time.Millisecond),
 	} {
-		t.Run(name, func(t *testing.T) {
+		for how, answer := range map[string]func(context.Context) (driver.Answer, error){"hangs": hang, "times out": late} {
+			for _, was := range []bool{false, true} {
+				t.Run(fmt.Sprint(name, ", the store ", how, ", after an outage: ", was), func(t *testing.T) {
+					inOutage(t, func(t *testing.T, s *outage) {
+						s.OnAcquire = func(ctx context.Context, _ int, _ driver.Claim) (driver.Answer, error) { return hang(ctx) }
+						if was {
+							require.Equal(t, idempotency.Degraded, s.post(t.Context(), "k0").Result)
+							require.Equal(t, idempotency.Degraded, s.post(t.Context(), "k1").Result)
+							require.Equal(t, 1, s.asked())
+							time.Sleep(openPause)
+						}
+						s.OnAcquire = func(ctx context.Context, _ int, _ driver.Claim) (driver.Answer, error) { return answer(ctx) }
+						for range 3 {
+							ctx, cancel := end(t.Context())
+							s.post(ctx, "attack")
+							cancel()
+						}
+						s.OnAcquire = nil
+						require.Equal(t, idempotency.Ran, s.post(t.Context(), "k2").Result)
+					}, idempotency.WithFailOpen())
+				})
+			}
+		}
+	}
+}
+
+// openPause is for how long the store is not asked again.
+const openPause = time.Second
+
+// A store that has no room for a record at the end of a run is not away.
+func TestFailOpen_aStoreThatKeepsNoRecordIsNotAway(t *testing.T) {
+	t.Parallel()
+	for kind, want := range map[driver.StoreErrorKind]idempotency.Result{
+		driver.KindOOM: idempotency.Ran, driver.KindReadOnly: idempotency.Ran, driver.KindConnection: idempotency.Degraded,
+	} {
+		t.Run(string(kind), func(t *testing.T) {
 			inOutage(t, func(t *testing.T, s *outage) {
-				ctx, cancel := context.WithCancel(t.Context())
-				defer cancel()
-				if c.early {
-					cancel()
+				s.OnRelease = func(context.Context, int, driver.Claim, driver.After) (bool, error) {
+					return false, guardtest.Fail(kind)
 				}
-				s.OnAcquire = func(call context.Context, n int, _ driver.Claim) (driver.Answer, error) {
-					if n == 1 && c.leave != nil {
-						c.leave(ctx, cancel)
-					}
-					if n == 1 && c.away {
-						return driver.Answer{}, guardtest.Hang(call)
-					}
-					return driver.Answer{}, guardtest.ErrUnscripted
-				}
-				o := s.post(ctx, "k1")
-				require.Equal(t, idempotency.Canceled, o.Result)
-				require.False(t, guard.Ran(o.Err))
-				o = s.post(t.Context(), "k2")
-				if c.away {
-					require.Equal(t, idempotency.Degraded, o.Result)
-				} else {
-					require.Equal(t, idempotency.Ran, o.Result)
-				}
+				o := s.post(t.Context(), "k1")
+				require.Equal(t, idempotency.Ran, o.Result)
+				require.ErrorIs(t, o.Err, guard.ErrMarker)
+				require.Equal(t, want, s.post(t.Context(), "k2").Result)
+				s.OnRelease = nil
 			}, idempotency.WithFailOpen())
 		})
 	}
