@@ -98,9 +98,9 @@ func FromForm(field string) KeyFunc {
 // and not what the type's String method returns: a UserID(7) is "7". So values that differ never
 // give one key, if all are of one type.
 //
-// A zero value, a nil pointer and the UUID of zeros count as missing, because a field that was
-// never set has them. Values of other types refuse the request with status 500: put their name or
-// number into the context. It panics if key is nil.
+// A zero value, a nil pointer, an ID of zeros and "<nil>" count as missing, because a field that
+// was never set has them. Values of other types refuse the request with status 500: put their name
+// or number into the context. It panics if key is nil.
 func FromContext(key any) KeyFunc {
 	if key == nil {
 		panic("guardhttp: FromContext: the key must not be nil")

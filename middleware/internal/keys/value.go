@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strconv"
+	"strings"
 )
 
 // ErrNoValue says that a context has no value, or one that was never set.
@@ -19,8 +21,13 @@ func (e *KindError) Error() string {
 	return fmt.Sprintf("the context's value is a %v, which is no string, integer or array of bytes", e.Type)
 }
 
-// nilUUID is the text of the UUID that stands for no value (RFC 9562, section 5.9).
-const nilUUID = "00000000-0000-0000-0000-000000000000"
+// unset are texts that Go shows of values that were never set, such as netip.Addr{}.
+var unset = []string{"<nil>", "%!s(<nil>)", "%!v(<nil>)", "invalid IP", "invalid AddrPort", "invalid Prefix"}
+
+// shortestID is the length from which a text of zeros alone is an ID that was never set: a UUID
+// (RFC 9562, section 5.9), ULID, KSUID or ObjectID. All of them are longer. It may have the dashes
+// and braces of a UUID.
+const shortestID = 20
 
 // maxPointers bounds how many pointers are followed to a value: a type can point to itself.
 const maxPointers = 8
@@ -28,8 +35,8 @@ const maxPointers = 8
 // Value returns the value of a context as text: a string, an integer, an array of bytes such as a
 // UUID, or a type of these, also behind pointers. The underlying value counts. A String or
 // MarshalText method does not: it may mask the value, so that several values have one text. Any
-// other type is a *KindError. A zero value, a nil pointer and the UUID of zeros are ErrNoValue,
-// because a field that was never set has them.
+// other type is a *KindError. A zero value, a nil pointer, an ID of zeros and "<nil>" are
+// ErrNoValue, because a field that was never set has them.
 func Value(ctx context.Context, key any) (string, error) {
 	v := reflect.ValueOf(ctx.Value(key))
 	for range maxPointers {
@@ -53,10 +60,16 @@ func Value(ctx context.Context, key any) (string, error) {
 	default:
 		return "", &KindError{v.Type()}
 	}
-	if v.IsZero() || text == nilUUID {
+	if v.IsZero() || isUnset(text) {
 		return "", ErrNoValue
 	}
 	return text, nil
+}
+
+// isUnset reports whether a text is that of a value that was never set.
+func isUnset(text string) bool {
+	id := strings.TrimPrefix(strings.ToLower(text), "urn:uuid:")
+	return len(id) >= shortestID && strings.Trim(id, "0-{}") == "" || slices.Contains(unset, text)
 }
 
 // bytesText returns an array of bytes in hexadecimal digits, with the dashes of a UUID if its

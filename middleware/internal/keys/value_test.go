@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/netip"
 	"net/url"
+	"strings"
 	"testing"
 	"testing/quick"
 	"time"
@@ -59,7 +60,7 @@ func TestValue_isTheUnderlyingValue(t *testing.T) {
 		value any
 		want  string
 	}{
-		{"alice", "alice"}, {" ", " "}, {"0", "0"}, {"***", "***"}, {"caf\xe8", "caf\xe8"},
+		{"alice", "alice"}, {" ", " "}, {"0", "0"}, {"000", "000"}, {strings.Repeat("0", 19), strings.Repeat("0", 19)}, {strings.Repeat("0", 19) + "1", strings.Repeat("0", 19) + "1"}, {"nil", "nil"}, {"***", "***"}, {"caf\xe8", "caf\xe8"},
 		{maskedText("alice"), "alice"}, {to("alice"), "alice"}, {to(maskedText("alice")), "alice"}, {to(to("alice")), "alice"}, {boxed, "boxed"},
 		{17, "17"}, {int8(-17), "-17"}, {uint16(17), "17"}, {math.MinInt64, "-9223372036854775808"}, {uint64(math.MaxUint64), "18446744073709551615"},
 		{maskedNumber(17), "17"}, {to(maskedNumber(17)), "17"}, {time.Second, "1000000000"}, {time.March, "3"}, {'a', "97"},
@@ -78,7 +79,10 @@ func TestValue_refusesWhatWasNeverSet(t *testing.T) {
 		nil, "", maskedText(""), to(""), (*string)(nil), (**string)(nil), to((*string)(nil)), to(any(nil)), (*maskedText)(nil), (*maskedUser)(nil), (*maskedPtr)(nil),
 		fmt.Stringer((*maskedPtr)(nil)), (*url.URL)(nil), (*net.IPAddr)(nil), 0, int8(0), uint64(0), uintptr(0), maskedNumber(0), to(0), to(maskedNumber(0)),
 		time.Duration(0), [16]byte{}, to([16]byte{}), [12]byte{}, maskedID{}, [32]byte{}, [0]byte{}, "00000000-0000-0000-0000-000000000000",
-		to(maskedText("00000000-0000-0000-0000-000000000000")),
+		to(maskedText("00000000-0000-0000-0000-000000000000")), "00000000000000000000000000000000", "{00000000-0000-0000-0000-000000000000}",
+		"URN:UUID:00000000-0000-0000-0000-000000000000", strings.Repeat("0", 20), strings.Repeat("0", 24), strings.Repeat("0", 26), strings.Repeat("0", 64),
+		fmt.Sprint(nil), fmt.Sprintf("%s", any(nil)), net.IP(nil).String(), netip.Addr{}.String(), netip.AddrPort{}.String(), netip.Prefix{}.String(),
+		(*url.Userinfo)(nil),
 	} {
 		got, err := valueOf(value)
 		require.ErrorIs(t, err, keys.ErrNoValue, "%T", value)
