@@ -70,6 +70,7 @@ func TestOpen_errorsContainNoPassword(t *testing.T) {
 		"s3cret@x://host", "redis+sentinel://u:s3cret@host", "redis+sentinel://u:s3cret%zz@host/m",
 		"redis+sentinel://u:s3cret@host/m/s3cret", "redis+sentinel://host/m?sentinel_password=s3cret%zz",
 		"redis+cluster://u:s3cret#x@host", "http://u:s3cret@host",
+		"host=db password=s3cret sslrootcert=file://ca.pem", "password=s3cret+x://host", "s3cret\n://host", "user s3cret://host",
 	} {
 		_, err := connect.Open(connect.Config{URLs: []string{address}})
 		require.Error(t, err, address)

@@ -61,8 +61,8 @@ func kindOf(address string) (kind, string, error) {
 		return cluster, scheme + "://" + rest, nil
 	case what == "sentinel" && known:
 		return sentinel, scheme + "://" + rest, nil
-	case strings.ContainsAny(scheme+what, "@:/"):
-		return 0, "", errURL
+	case strings.Trim(strings.ToLower(scheme+what), "abcdefghijklmnopqrstuvwxyz0123456789.-") != "":
+		return 0, "", errURL // it may be a password
 	}
 	if what != "" {
 		scheme += "+" + what
