@@ -134,5 +134,11 @@ func TestPrefix_withoutASlashLeadsToThePage(t *testing.T) {
 		to, err := at.Parse(w.Header().Get("Location"))
 		require.NoError(t, err)
 		require.Equal(t, prefix+"/", to.Path)
+		for _, rest := range []string{"//jobs", "/./jobs", "/x/../jobs", "//", "/..//evil.example", "/%2e%2e/jobs", "/jobs/", "/%2f%2fevil.example"} {
+			w := httptest.NewRecorder()
+			http.StripPrefix(prefix, page).ServeHTTP(w, httptest.NewRequest(http.MethodGet, prefix+rest, nil))
+			require.Equal(t, http.StatusNotFound, w.Code, rest)
+			require.Empty(t, w.Header().Get("Location"), "it would lose the prefix")
+		}
 	}
 }

@@ -182,6 +182,10 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		r = r.Clone(r.Context())
 		r.URL.Path = "/" + r.URL.Path
 	}
+	if path.Clean(r.URL.Path) != r.URL.Path {
+		http.NotFound(w, r) // a ServeMux would lead to a path without the prefix
+		return
+	}
 	h.mux.ServeHTTP(w, r)
 }
 
