@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/cookiejar"
+	"net/http/httptest"
 	"regexp"
 	"strings"
 	"sync/atomic"
@@ -239,16 +240,24 @@ func TestUI_servesThePageToItsOperatorOnly(t *testing.T) {
 	jar, err := cookiejar.New(nil)
 	require.NoError(t, err)
 	browser := &http.Client{Jar: jar}
+	var at string // where it leads
+	browser.CheckRedirect = func(r *http.Request, _ []*http.Request) error { at = r.URL.String(); return nil }
 	body, status := ask(browser, http.MethodGet, printed, "", "")
 	require.Equal(t, http.StatusOK, status)
 	require.Contains(t, body, "web-1")
-	body, status = ask(browser, http.MethodGet, open, "", "")
+	require.NotContains(t, at, "token")
+	// another user serves another port of this host, and the operator visits it
+	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _ = r.Write(w) }))
+	defer other.Close()
+	body, _ = ask(browser, http.MethodGet, other.URL+"/onerun", "", "")
+	require.NotContains(t, body, "Cookie")
+	body, status = ask(browser, http.MethodGet, at, "", "")
 	require.Equal(t, http.StatusOK, status)
 	require.NotContains(t, body, printed)
-	_, status = ask(browser, http.MethodPost, open+"act", "", hold)
+	_, status = ask(browser, http.MethodPost, at+"act", "", hold)
 	require.Equal(t, http.StatusOK, status)
 	require.Equal(t, 75, first(s.run("run", "other", "--", "true")))
-	_, status = ask(browser, http.MethodGet, open, "evil.example", "")
+	_, status = ask(browser, http.MethodGet, at, "evil.example", "")
 	require.Equal(t, http.StatusForbidden, status, "a browser sends the cookie to no other name")
 	e.signal(syscall.SIGTERM)
 	require.Zero(t, e.wait())

@@ -172,11 +172,16 @@ func TestStore_pageOnPostgreSQL(t *testing.T) {
 	}, "it says where it serves")
 	jar, err := cookiejar.New(nil)
 	require.NoError(t, err)
-	browser := &http.Client{Jar: jar}
+	var at string // where it leads
+	browser := &http.Client{Jar: jar, CheckRedirect: func(r *http.Request, _ []*http.Request) error {
+		if at == "" {
+			at = r.URL.String()
+		}
+		return nil
+	}}
 	require.Contains(t, body(t, browser, http.MethodGet, printed, ""), "web-1")
-	open, _, _ := strings.Cut(printed, "?")
-	require.Contains(t, body(t, browser, http.MethodGet, open+"key?k=report", ""), "web-1")
-	body(t, browser, http.MethodPost, open+"act", "what=hold&k=other&for=1h")
+	require.Contains(t, body(t, browser, http.MethodGet, at+"key?k=report", ""), "web-1")
+	body(t, browser, http.MethodPost, at+"act", "what=hold&k=other&for=1h")
 	require.Equal(t, 75, first(s.run("run", "other", "--", "true")))
 	page.signal(syscall.SIGTERM)
 	require.Zero(t, page.wait())
