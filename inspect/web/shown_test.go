@@ -3,6 +3,7 @@ package web_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"html"
 	"net/http"
 	"net/url"
@@ -20,6 +21,7 @@ import (
 
 	"github.com/seed-1795987d/onerun/backend/memory"
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/inspect"
 	"github.com/seed-1795987d/onerun/inspect/web"
 	"github.com/seed-1795987d/onerun/internal/printable"
@@ -73,6 +75,21 @@ func TestActions_meanTheKeyThatWasShown(t *testing.T) {
 		require.Equal(t, http.StatusOK, status, page)
 		require.Contains(t, s.see("/key?k="+url.QueryEscape(key)), "held by alice", "%q", key)
 	}
+}
+
+// The store may have any text for an outcome. It must not choose how the page looks.
+func TestPage_takesNoClassFromTheStore(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	ledger, _ := s.guard.Adapter().Ledger()
+	for i, outcome := range []string{"hidden", "ran hidden", "skip", "ran"} {
+		record := fmt.Appendf(nil, `{"tick":"2026-11-2%dT00:00:00Z","result":%q,"who":"web-1"}`, i, outcome)
+		require.NoError(t, ledger.Append(t.Context(), "cron:nightly", driver.Entry{At: int64(i), Record: record}, 10))
+	}
+	page := s.see("/job?name=nightly")
+	require.Contains(t, page, bdi("ran hidden"))
+	require.Contains(t, page, `class="state ran"`)
+	require.NotRegexp(t, `<li class="[^"]*(hidden|skip")|class="state [^"]*(hidden|skip")`, page)
 }
 
 var again = regexp.MustCompile(`<a href="key\?k=([^"]*)">Look again`)

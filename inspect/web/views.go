@@ -30,10 +30,10 @@ const (
 func (h *handler) functions() template.FuncMap {
 	return template.FuncMap{
 		"link": h.link, "text": textHTML, "time": timeText, "stamp": func(t time.Time) string { return t.UTC().Format(time.RFC3339) }, "span": spanText, "left": leftText,
-		"duration": durationText,
-		"query":    url.QueryEscape,
-		"shown":    func(key string) template.HTML { return textHTML(h.shown(key)) },
-		"reason":   func(text string) template.HTML { return textHTML(h.reason(text)) },
+		"duration": durationText, "class": classOf,
+		"query":  url.QueryEscape,
+		"shown":  func(key string) template.HTML { return textHTML(h.shown(key)) },
+		"reason": func(text string) template.HTML { return textHTML(h.reason(text)) },
 		"among": func(n int) string {
 			if n == driver.Unlimited {
 				return "any number"
@@ -55,6 +55,16 @@ func (h *handler) functions() template.FuncMap {
 func textHTML(text any) template.HTML {
 	escaped := template.HTMLEscapeString(printable.Text(fmt.Sprint(text)))
 	return template.HTML("<bdi>" + escaped + "</bdi>")
+}
+
+// classOf returns the class of a result. The store may have any text, and a class can hide one.
+func classOf(o guardcron.Result) string {
+	switch o {
+	case guardcron.Running, guardcron.Ran, guardcron.Failed, guardcron.Panicked, guardcron.Lost, guardcron.Skipped, guardcron.Missed:
+		return string(o)
+	default:
+		return ""
+	}
 }
 
 func timeText(t time.Time) string {

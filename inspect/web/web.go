@@ -59,8 +59,9 @@ func WithActions(f func(*http.Request) (actor string, ok bool)) Option {
 
 // WithHosts names the hosts under which the page is served, such as "ops.example", without a port.
 // The page refuses requests for other hosts with 421 Misdirected Request. Otherwise, a site that
-// points a name of its own at the page's address (DNS rebinding) could act through the browser of
-// an operator. Defaults to all hosts, for a page that is read-only.
+// points a name of its own at the page's address (DNS rebinding) could read it, and act, through
+// the browser of an operator. A login whose cookies are for the page's own name prevents that, too.
+// Defaults to all hosts, for a page that is read-only.
 func WithHosts(hosts ...string) Option {
 	return func(h *handler) { h.hosts = append(h.hosts, hosts...) }
 }
