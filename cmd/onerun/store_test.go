@@ -91,7 +91,10 @@ func TestStore_allCommandsOnPostgreSQL(t *testing.T) {
 	require.Contains(t, s.ok("ps"), "no process")
 	out = s.ok("doctor")
 	require.Contains(t, out, "postgres: promises here")
+	require.NotContains(t, out, "sslmode", "it is on a loopback address")
 	require.Regexp(t, `ok +try WithShared +works`, out)
+	_, out, _ = s.run("doctor", "--timeout=2s", "--store=postgres://db.invalid/x?sslmode=require")
+	require.Regexp(t, `note +tls +.*use sslmode=verify-full`, out)
 }
 
 // The commands about jobs.

@@ -38,6 +38,8 @@ type Servers struct {
 	DB       *sql.DB
 	Postgres *postgres.Locker
 	Locker   guard.Locker
+	// Unverified says that a PostgreSQL is on the network, and that its certificate is not checked.
+	Unverified bool
 	// Plain are the options of single on these servers.
 	Plain []single.Option
 }

@@ -96,6 +96,23 @@ func TestOpen_errorsNameTheFlag(t *testing.T) {
 	}
 }
 
+// sslmode=require is to a PostgreSQL what skip_verify is to a Redis. It is too common to be
+// refused.
+func TestOpen_knowsAPostgresThatNobodyVerifies(t *testing.T) {
+	t.Parallel()
+	for address, want := range map[string]bool{
+		"db.example/x": true, "db.example/x?sslmode=disable": true, "db.example/x?sslmode=allow": true, "db.example/x?sslmode=prefer": true,
+		"db.example/x?sslmode=require": true, "127.0.0.1,db.example/x": true, "192.0.2.1/x?sslmode=require": true,
+		"db.example/x?sslmode=verify-ca": false, "db.example/x?sslmode=verify-full": false, "a.example,b.example/x?sslmode=verify-full": false,
+		"127.0.0.1/x": false, "[::1]/x": false, "localhost/x": false, "/x?host=/tmp": false,
+	} {
+		s, err := connect.Open(connect.Config{URLs: []string{"postgres://" + address}})
+		require.NoError(t, err, address)
+		require.Equal(t, want, s.Unverified, address)
+		require.NoError(t, s.Close())
+	}
+}
+
 // go-redis takes skip_verify from a URL. The password would then go to whoever answers.
 func TestOpen_refusesTLSThatVerifiesNothing(t *testing.T) {
 	t.Parallel()

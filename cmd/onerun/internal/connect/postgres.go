@@ -2,12 +2,16 @@ package connect
 
 import (
 	"context"
+	"crypto/tls"
 	"database/sql"
 	"errors"
+	"net"
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/seed-1795987d/onerun/backend/postgres"
@@ -54,8 +58,24 @@ func (s *Servers) openPostgres(c Config) error {
 	s.DB = stdlib.OpenDB(*config)
 	s.DB.SetMaxOpenConns(connections)
 	s.Postgres = postgres.New(s.DB, opts...)
-	s.Locker = s.Postgres
+	s.Locker, s.Unverified = s.Postgres, isUnverified(config)
 	return s.Postgres.Describe().Err
+}
+
+// isUnverified reports whether a host of the configuration is reached without a check of whose it
+// is: without TLS, or with sslmode=require, which checks no certificate. A loopback address and a
+// socket need none.
+func isUnverified(config *pgx.ConnConfig) bool {
+	unverified := func(host string, c *tls.Config) bool {
+		ip := net.ParseIP(host)
+		if strings.HasPrefix(host, "/") || host == "localhost" || ip != nil && ip.IsLoopback() {
+			return false
+		}
+		return c == nil || c.InsecureSkipVerify && c.VerifyPeerCertificate == nil
+	}
+	return unverified(config.Host, config.TLSConfig) || slices.ContainsFunc(config.Fallbacks, func(f *pgconn.FallbackConfig) bool {
+		return unverified(f.Host, f.TLSConfig)
+	})
 }
 
 // splitTable takes the parameter "table" out of a URL: pgx would send it to the server.

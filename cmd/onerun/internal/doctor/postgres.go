@@ -21,6 +21,9 @@ func examinePostgres(ctx context.Context, of *connect.Servers, c Config) []*Serv
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
 	s := &Server{Addr: postgresName, rights: map[string]error{}}
+	if of.Unverified {
+		s.add("tls", Note, "anyone on the network could be the server: use sslmode=verify-full, with sslrootcert for an authority of your own")
+	}
 	if s.reachPostgres(ctx, of) {
 		s.tryPostgres(ctx, of, c)
 		for _, err := range of.Postgres.Warnings(ctx) {
@@ -77,10 +80,7 @@ func (s *Server) tryPostgres(ctx context.Context, of *connect.Servers, c Config)
 		{postgresName, Problem, tryLease}, {"WithShared", Note, trySharing}, {"cron", Note, tryLedger},
 	} {
 		key := scratch + "-" + rand.Text()
-		if c.Namespace != "" {
-			key = c.Namespace + ":" + key
-		}
-		err := f.try(ctx, of.Locker, key)
+		err := f.try(ctx, of.Locker, driver.JoinNamespace(c.Namespace, key))
 		if s.rights[f.name] = err; err == nil {
 			s.add("try "+f.name, OK, "works")
 			continue
