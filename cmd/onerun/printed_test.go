@@ -35,7 +35,7 @@ var nasty = []string{
 	"row\n" + forged + " held 1h", `row\n` + forged + " held 1h", "return\r" + forged, "column\t" + forged + "\vx\fy",
 	"bidi \u202egnp.exe", "bidi gnp.exe", "isolate \u2066x\u2069", "zero\u200bwidth", "zerowidth", "bom\ufeffx",
 	"separator \u2028" + forged, "selector \ufe0fx", "latin \xe9", "latin \ufffd", "del \x7fx", "<b>html</b> &amp;",
-	"two  spaces", "two spaces", "ends with one ", "ends with one",
+	"two  spaces", "two spaces", "ends with one ", "ends with one", "pile z" + strings.Repeat("\u0301", 9),
 }
 
 // nastyJobs are the names of jobs, which must be valid UTF-8.
@@ -48,6 +48,7 @@ func shows(t *testing.T, name, out string, texts ...string) {
 	require.Negative(t, strings.IndexFunc(out, func(r rune) bool {
 		return r != '\n' && (!unicode.IsPrint(r) || unicode.In(r, unicode.Variation_Selector))
 	}), "%s: %q", name, out)
+	require.NotRegexp(t, `\p{M}{5}`, out, name)
 	for line := range strings.Lines(out) {
 		require.False(t, strings.HasPrefix(strings.TrimSpace(line), forged), "%s: %q", name, out)
 	}

@@ -30,7 +30,7 @@ func Text(text string) string {
 			b.WriteString(`\x20`)
 		case r == utf8.RuneError && size == 1:
 			b.WriteString(`\x` + strconv.FormatUint(uint64(text[i])|0x100, 16)[1:])
-		case isPrint(r) && marks <= maxMarks:
+		case isPrint(r) && marks <= MaxMarks:
 			b.WriteRune(r)
 		default:
 			quoted := strconv.QuoteRuneToASCII(r)
@@ -48,7 +48,7 @@ func isVisible(text string) bool {
 	}
 	marks := 0
 	for i, r := range text {
-		if marks = marksUpTo(r, marks); marks > maxMarks {
+		if marks = marksUpTo(r, marks); marks > MaxMarks {
 			return false
 		}
 		if r == '\\' || !isPrint(r) || r == ' ' && isHidden(text, i) {
@@ -58,8 +58,8 @@ func isVisible(text string) bool {
 	return true
 }
 
-// maxMarks is how many marks a letter has at most: a Hebrew letter with points and cantillation.
-const maxMarks = 4
+// MaxMarks is how many marks a letter has at most: a Hebrew letter with points and cantillation.
+const MaxMarks = 4
 
 // marksUpTo returns how many marks in a row end with r, if n marks come before it.
 func marksUpTo(r rune, n int) int {

@@ -15,6 +15,7 @@ import (
 	"io"
 	"strings"
 	"text/tabwriter"
+	"unicode"
 	"unicode/utf16"
 	"unicode/utf8"
 
@@ -59,7 +60,7 @@ func (p *Page) add(indent string, cells []string) {
 func (p *Page) Flush() error { return p.table.Flush() }
 
 // JSON prints a value for programs. A terminal may display it nevertheless, so characters that
-// nobody sees are escaped as \uXXXX. A program reads the same strings.
+// nobody sees, and a pile of marks, are escaped as \uXXXX. A program reads the same strings.
 func JSON(to io.Writer, indent string, value any) error {
 	var text bytes.Buffer
 	out := json.NewEncoder(&text)
@@ -74,10 +75,14 @@ func JSON(to io.Writer, indent string, value any) error {
 // escaped escapes what encoding/json leaves as it is. Beyond ASCII, there is nothing but strings.
 func escaped(text []byte) []byte {
 	var b []byte
+	marks := 0
 	for len(text) > 0 {
 		r, size := utf8.DecodeRune(text)
+		if marks++; !unicode.Is(unicode.M, r) {
+			marks = 0
+		}
 		switch char := string(text[:size]); {
-		case r < 0x7f || printable.Text(char) == char:
+		case r < 0x7f || marks <= printable.MaxMarks && printable.Text(char) == char:
 			b = append(b, char...)
 		default:
 			for _, unit := range utf16.AppendRune(nil, r) {
