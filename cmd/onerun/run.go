@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -26,7 +27,7 @@ func (r *runCommand) Run(g *globals) error {
 	if len(r.command) == 0 {
 		return r.fail(g, errors.New(`no command: it follows "--", as in: onerun run KEY -- CMD ARGS`), exitError)
 	}
-	path, err := exec.LookPath(r.command[0])
+	path, err := lookPath(r.command[0])
 	if err != nil {
 		return r.fail(g, err, notStarted(err))
 	}
@@ -50,6 +51,16 @@ func (r *runCommand) Run(g *globals) error {
 	defer cancel()
 	_ = locks.Close(closing) // the key is free within its TTL
 	return w.end(err)
+}
+
+// lookPath is exec.LookPath, and refuses a file in a folder that is not absolute whatever the
+// variable GODEBUG says (execerrdot=0).
+func lookPath(name string) (string, error) {
+	path, err := exec.LookPath(name)
+	if err == nil && !filepath.IsAbs(path) && !strings.Contains(name, "/") {
+		return "", &exec.Error{Name: name, Err: exec.ErrDot}
+	}
+	return path, err
 }
 
 // fail prints an error, and returns the exit code.

@@ -175,11 +175,13 @@ func TestRun_startsNothingFromTheWorkingDirectory(t *testing.T) {
 		require.NoError(t, os.WriteFile(s.path(file), []byte("#!/bin/sh\necho ran\n"), 0o700))
 	}
 	for _, path := range []string{"", ":/usr/bin", "/usr/bin:", "/usr/bin::/bin", ".", "/usr/bin:./", "bin"} {
-		cmd := s.command("run", "k", "--", "tool")
-		cmd.Env = append(cmd.Env, "PATH="+path)
-		e := execute(t, cmd)
-		require.Contains(t, []int{126, 127}, e.wait(), "PATH=%s", path)
-		require.Empty(t, e.out.String(), "PATH=%s", path)
+		for _, debug := range []string{"", "execerrdot=0"} {
+			cmd := s.command("run", "k", "--", "tool")
+			cmd.Env = append(cmd.Env, "PATH="+path, "GODEBUG="+debug)
+			e := execute(t, cmd)
+			require.Contains(t, []int{126, 127}, e.wait(), "PATH=%s", path)
+			require.Empty(t, e.out.String(), "PATH=%s", path)
+		}
 	}
 	require.Zero(t, first(s.run("run", "k", "--", "./tool")), "its name says where it is")
 	require.Zero(t, first(s.run("run", "k", "--", "bin/tool")))
