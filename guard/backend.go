@@ -14,12 +14,16 @@ type backend struct {
 	facts      driver.Description
 	batch      driver.BatchRenewer // nil if the Locker is none
 	subscriber driver.Subscriber   // nil if the Locker is none
+	ledger     driver.Ledger       // nil if the Locker is none
+	inspector  driver.Inspector    // nil if the Locker is none
 }
 
 func newBackend(l Locker) backend {
 	b := backend{locker: l, comparable: reflect.ValueOf(l).Comparable(), facts: driver.Describe(l)}
 	b.batch, _ = driver.Ability[driver.BatchRenewer](l)
 	b.subscriber, _ = driver.Ability[driver.Subscriber](l)
+	b.ledger, _ = driver.Ability[driver.Ledger](l)
+	b.inspector, _ = driver.Ability[driver.Inspector](l)
 	return b
 }
 

@@ -138,24 +138,8 @@ func (g *Guard) prepare(key string, opts []Option) (set *settings, stored string
 			return set, "", err
 		}
 	}
-	if set.namespace != "" {
-		key = driver.JoinNamespace(set.namespace, key)
-	} else if err := notOfANamespace(set, key); err != nil {
-		return set, "", err
-	}
-	return set, key, g.facts.CheckKey(key)
-}
-
-// notOfANamespace returns a *KeyError if the settings have no namespace, and the key would be one
-// of a Guard that has.
-func notOfANamespace(set *settings, key string) error {
-	if set.namespace != "" {
-		return nil
-	}
-	if namespace, _ := driver.SplitNamespace(key); namespace != "" {
-		return &KeyError{Key: key, Reason: fmt.Sprintf("begins with a namespace: use WithNamespace(%q), or another key", namespace)}
-	}
-	return nil
+	stored, err = set.stored(key, g.facts.CheckKey)
+	return set, stored, err
 }
 
 // queueID returns the queue in which calls with these settings wait for the key.

@@ -12,55 +12,46 @@ import (
 // maxPage is the largest number of keys in a page.
 const maxPage = 10000
 
+var errNoInspector = fmt.Errorf("guard: the backend is no driver.Inspector: %w", errors.ErrUnsupported)
+
 // A boundedInspector checks the arguments of an Inspector, and bounds its calls.
 type boundedInspector struct {
-	guard     *Guard
-	inspector driver.Inspector
-	opts      []Option // the options of each call
+	guard *Guard
+	set   *settings // with the namespace of the keys
 }
 
 // Inspector returns the Inspector of the Guard's backend. It puts the Guard's namespace before
 // each key and prefix, and bounds each call by 5 s. Its errors are those of Ledger. A page has from
 // 1 to 10,000 keys. Inspector returns false if the backend has none.
-func (a Adapter) Inspector() (driver.Inspector, bool) {
-	i, ok := driver.Ability[driver.Inspector](a.guard.locker)
-	if !ok {
-		return nil, false
-	}
-	return &boundedInspector{guard: a.guard, inspector: i}, true
-}
+func (a Adapter) Inspector() (driver.Inspector, bool) { return a.inspector() }
 
 // Everywhere is Inspector for keys of all namespaces: it takes and returns keys as the store knows
 // them.
-func (a Adapter) Everywhere() (driver.Inspector, bool) {
-	i, ok := driver.Ability[driver.Inspector](a.guard.locker)
-	if !ok {
+func (a Adapter) Everywhere() (driver.Inspector, bool) { return a.inspector(WithoutNamespace()) }
+
+func (a Adapter) inspector(opts ...Option) (driver.Inspector, bool) {
+	if a.guard.inspector == nil {
 		return nil, false
 	}
-	return &boundedInspector{guard: a.guard, inspector: i, opts: []Option{WithoutNamespace()}}, true
+	set, _ := a.guard.set.with(opts)
+	return &boundedInspector{a.guard, set}, true
 }
 
-// stored returns the key by which the store knows a key of the Guard's namespace. Without one, it
-// may be a key of any namespace, as Keys returns it.
-func (i *boundedInspector) stored(key string) (string, error) {
-	set, err := i.guard.set.with(i.opts)
-	if err != nil {
-		return "", err
+// atKey makes a call for a key of the namespace. Without one, it may be a key of any namespace, as
+// Keys returns it.
+func atKey[T any](
+	ctx context.Context, i *boundedInspector, key string, f func(ctx context.Context, stored string) (T, error),
+) (result T, err error) {
+	stored := driver.JoinNamespace(i.set.namespace, key)
+	if err := i.guard.facts.CheckKey(stored); err != nil {
+		return result, err
 	}
-	stored := driver.JoinNamespace(set.namespace, key)
-	return stored, i.guard.facts.CheckKey(stored)
+	return bounded(ctx, i.guard, boundedTimeout, driver.OpInspect, key, func(ctx context.Context) (T, error) { return f(ctx, stored) })
 }
 
 // Show implements driver.Inspector.
-func (i *boundedInspector) Show(ctx context.Context, key string) (info driver.KeyInfo, err error) {
-	stored, err := i.stored(key)
-	if err != nil {
-		return info, err
-	}
-	err = i.guard.bounded(ctx, boundedTimeout, driver.OpInspect, key, func(ctx context.Context) (err error) {
-		info, err = i.inspector.Show(ctx, stored)
-		return err
-	})
+func (i *boundedInspector) Show(ctx context.Context, key string) (driver.KeyInfo, error) {
+	info, err := atKey(ctx, i, key, i.guard.inspector.Show)
 	if m := info.Marker; m != nil {
 		m.Label, m.Name, m.DoneAt = splitMarker(m.Label)
 	}
@@ -69,79 +60,53 @@ func (i *boundedInspector) Show(ctx context.Context, key string) (info driver.Ke
 
 // Keys implements driver.Inspector.
 func (i *boundedInspector) Keys(ctx context.Context, prefix, cursor string, n int) (keys []string, next string, err error) {
-	if n < 1 || n > maxPage {
-		return nil, "", &SettingError{Setting: "n", Value: fmt.Sprint(n), Reason: fmt.Sprintf("must be from 1 to %d", maxPage)}
-	}
-	set, err := i.guard.set.with(i.opts)
-	if err != nil {
+	if err := mustBeFrom(1, maxPage, "n", n, ""); err != nil {
 		return nil, "", err
 	}
-	below := strings.TrimSuffix(driver.JoinNamespace(set.namespace, "k"), "k")
-	var refused *SettingError
-	err = i.guard.bounded(ctx, boundedTimeout, driver.OpInspect, prefix, func(ctx context.Context) error {
-		keys, next, err = i.inspector.Keys(ctx, below+prefix, cursor, n)
-		if errors.As(err, &refused) {
-			return nil // the store was not asked
-		}
-		return err
+	below := strings.TrimSuffix(driver.JoinNamespace(i.set.namespace, "k"), "k")
+	keys, err = bounded(ctx, i.guard, boundedTimeout, driver.OpInspect, prefix, func(ctx context.Context) (keys []string, err error) {
+		keys, next, err = i.guard.inspector.Keys(ctx, below+prefix, cursor, n)
+		return keys, err
 	})
-	if refused != nil {
-		return nil, "", refused
+	if err != nil {
+		return nil, "", err
 	}
 	for j, key := range keys {
 		keys[j] = strings.TrimPrefix(key, below)
 	}
-	return keys, next, err
+	return keys, next, nil
 }
 
 // Break implements driver.Inspector.
 func (i *boundedInspector) Break(ctx context.Context, key, id string, b driver.Break) (broken bool, err error) {
-	stored, err := i.stored(key)
-	if err != nil {
-		return false, err
-	}
-	err = i.guard.bounded(ctx, boundedTimeout, driver.OpInspect, key, func(ctx context.Context) (err error) {
-		broken, err = i.inspector.Break(ctx, stored, id, b)
-		return err
+	return atKey(ctx, i, key, func(ctx context.Context, stored string) (bool, error) {
+		return i.guard.inspector.Break(ctx, stored, id, b)
 	})
-	return broken && err == nil, err
 }
 
 // Forget implements driver.Inspector.
 func (i *boundedInspector) Forget(ctx context.Context, key string) (forgotten bool, err error) {
-	stored, err := i.stored(key)
-	if err != nil {
-		return false, err
-	}
-	err = i.guard.bounded(ctx, boundedTimeout, driver.OpInspect, key, func(ctx context.Context) (err error) {
-		forgotten, err = i.inspector.Forget(ctx, stored)
-		return err
-	})
-	return forgotten && err == nil, err
+	return atKey(ctx, i, key, i.guard.inspector.Forget)
 }
 
 // Marked implements driver.Inspector. A key that cannot be one has no marker.
 func (i *boundedInspector) Marked(ctx context.Context, keys []string) ([]bool, error) {
-	marked := make([]bool, len(keys))
 	var at []int
 	var stored []string
 	for j, key := range keys {
-		if _, name, err := i.guard.prepare(key, i.opts); err == nil {
+		if name, err := i.set.stored(key, i.guard.facts.CheckKey); err == nil {
 			at, stored = append(at, j), append(stored, name)
 		}
 	}
-	for from := 0; from < len(stored); from += maxBulk {
-		some := stored[from:min(from+maxBulk, len(stored))]
-		err := i.guard.bounded(ctx, boundedTimeout, driver.OpInspect, keys[at[from]], func(ctx context.Context) error {
-			read, err := i.inspector.Marked(ctx, some)
-			for j, is := range read {
-				marked[at[from+j]] = is
-			}
-			return err
-		})
-		if err != nil {
-			return nil, err
-		}
+	read, err := inBulk(ctx, i.guard, boundedTimeout, driver.OpInspect, stored, func(ctx context.Context, from, to int) ([]bool, error) {
+		return i.guard.inspector.Marked(ctx, stored[from:to])
+	})
+	if err != nil {
+		return nil, err
+	}
+	marked := make([]bool, len(keys))
+	for j, is := range read {
+		marked[at[j]] = is
 	}
 	return marked, nil
 }
@@ -151,18 +116,16 @@ func (i *boundedInspector) Marked(ctx context.Context, keys []string) ([]bool, e
 // nothing: another call may get the key first. It returns an error that is errors.ErrUnsupported
 // if the backend shows no keys, and those of Inspector.
 func (a Adapter) Look(ctx context.Context, key string, opts ...Option) error {
-	inspector, ok := driver.Ability[driver.Inspector](a.guard.locker)
-	if !ok {
-		return fmt.Errorf("guard: the backend is no driver.Inspector: %w", errors.ErrUnsupported)
+	inspector := a.guard.inspector
+	if inspector == nil {
+		return errNoInspector
 	}
 	set, stored, err := a.guard.prepare(key, opts)
 	if err != nil {
 		return err
 	}
-	var info driver.KeyInfo
-	err = a.guard.bounded(ctx, boundedTimeout, driver.OpInspect, key, func(ctx context.Context) (err error) {
-		info, err = inspector.Show(ctx, stored)
-		return err
+	info, err := bounded(ctx, a.guard, boundedTimeout, driver.OpInspect, key, func(ctx context.Context) (driver.KeyInfo, error) {
+		return inspector.Show(ctx, stored)
 	})
 	if err != nil || info.Marker != nil {
 		return err

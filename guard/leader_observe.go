@@ -3,11 +3,8 @@ package guard
 import (
 	"context"
 	"errors"
-	"fmt"
 	"iter"
 	"time"
-
-	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
 // leaderLook is how often Observe asks the store at least.
@@ -32,12 +29,10 @@ type Leader struct {
 // Run, and bounds the call by 5 s. The error is that of ctx or a *StoreError. It is
 // errors.ErrUnsupported if the backend shows no keys (driver.Inspector).
 func (c *Candidate) Leader(ctx context.Context) (Leader, error) {
-	inspector, ok := driver.Ability[driver.Inspector](c.guard.locker)
-	if !ok {
-		return Leader{}, fmt.Errorf("guard: the backend is no driver.Inspector: %w", errors.ErrUnsupported)
+	if c.guard.inspector == nil {
+		return Leader{}, errNoInspector
 	}
-	bounded := boundedInspector{guard: c.guard, inspector: inspector, opts: c.opts}
-	info, err := bounded.Show(ctx, c.key)
+	info, err := (&boundedInspector{c.guard, c.set}).Show(ctx, c.key)
 	if err != nil {
 		return Leader{}, err
 	}

@@ -132,6 +132,17 @@ func (s *settings) with(opts []Option) (*settings, error) {
 	return s, nil
 }
 
+// stored returns the key by which the store knows a key, which check has accepted. Without a
+// namespace, a key that begins with one is a *KeyError: it would be that of another Guard.
+func (s *settings) stored(key string, check func(stored string) error) (string, error) {
+	if s.namespace != "" {
+		key = driver.JoinNamespace(s.namespace, key)
+	} else if namespace, _ := driver.SplitNamespace(key); namespace != "" {
+		return "", &KeyError{Key: key, Reason: fmt.Sprintf("begins with a namespace: use WithNamespace(%q), or another key", namespace)}
+	}
+	return key, check(key)
+}
+
 // onceOption names the option that has set the window.
 func (m marking) onceOption() string {
 	if m.fromStart {

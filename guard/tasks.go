@@ -61,6 +61,52 @@ func (t *tasks) await(ctx context.Context) bool {
 	}
 }
 
+// A serial calls functions one after the other, in a goroutine that ends when none is left. If one
+// of them ends the goroutine, another goroutine goes on.
+type serial struct {
+	tasks *tasks
+
+	mu      sync.Mutex
+	waiting []func()
+	running bool
+}
+
+// add has f called. s.mu must be held.
+func (s *serial) add(f func()) {
+	s.waiting = append(s.waiting, f)
+	if !s.running {
+		s.running = true
+		s.tasks.start(s.run)
+	}
+}
+
+func (s *serial) run() {
+	finished := false
+	defer func() {
+		if !finished {
+			s.tasks.start(s.run)
+		}
+	}()
+	for {
+		s.mu.Lock()
+		if len(s.waiting) == 0 {
+			s.running, s.waiting, finished = false, nil, true
+			s.mu.Unlock()
+			return
+		}
+		f := s.waiting[0]
+		s.waiting = s.waiting[1:]
+		s.mu.Unlock()
+		contain(f)
+	}
+}
+
+func (s *serial) isRunning() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.running
+}
+
 // each calls f for 0 to n-1 at once, and returns when all have returned, or ended their
 // goroutines. If one has panicked, so does each: a panic in a goroutine of ours would end the
 // process.

@@ -2,7 +2,6 @@ package guard
 
 import (
 	"context"
-	"sync"
 	"time"
 )
 
@@ -18,32 +17,35 @@ func (a Adapter) Watch(key string, f func(ctx context.Context), opts ...Option) 
 	if err != nil || !g.notifies() {
 		return func() {}
 	}
-	w := &watch{guard: g, f: f}
-	w.ctx, w.cancel = context.WithCancel(context.Background())
+	w := &watch{serial: serial{tasks: &g.background}}
+	ctx, cancel := context.WithCancel(context.Background())
+	w.call, w.cancel = func() { f(ctx) }, cancel
 	g.mu.Lock()
 	if g.isClosed() {
 		g.mu.Unlock()
-		w.cancel()
+		cancel()
 		return func() {}
 	}
 	g.watches[w] = w.end
 	g.mu.Unlock()
 	// It may notify at once.
 	w.started(g.subscriber.Subscribe(stored, "", func(time.Duration) { w.notify() }))
-	return w.stop
+	return func() {
+		g.mu.Lock()
+		delete(g.watches, w)
+		g.mu.Unlock()
+		w.end()
+	}
 }
 
 // A watch is a subscription of an adapter.
 type watch struct {
-	guard  *Guard
-	f      func(context.Context)
-	ctx    context.Context // the context of f
-	cancel context.CancelFunc
+	call   func() // the adapter's function
+	cancel func() // ends the context of the function
 
-	mu          sync.Mutex
+	serial
+	// serial.mu guards what follows.
 	over        bool
-	running     bool // f is running
-	notified    bool // a notification came after f began
 	unsubscribe func()
 }
 
@@ -60,47 +62,15 @@ func (w *watch) started(unsubscribe func()) {
 func (w *watch) notify() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.notified = true
-	if w.over || w.running {
-		return
+	if !w.over && len(w.waiting) == 0 {
+		w.add(w.call)
 	}
-	w.running = true
-	w.guard.background.start(w.run)
-}
-
-// run calls f as long as there are notifications. If f ends its goroutine (runtime.Goexit), another
-// one goes on.
-func (w *watch) run() {
-	ended := false
-	defer func() {
-		if !ended {
-			w.guard.background.start(w.run)
-		}
-	}()
-	for {
-		w.mu.Lock()
-		if w.over || !w.notified {
-			w.running, ended = false, true
-			w.mu.Unlock()
-			return
-		}
-		w.notified = false
-		w.mu.Unlock()
-		contain(func() { w.f(w.ctx) })
-	}
-}
-
-func (w *watch) stop() {
-	w.guard.mu.Lock()
-	delete(w.guard.watches, w)
-	w.guard.mu.Unlock()
-	w.end()
 }
 
 func (w *watch) end() {
 	w.mu.Lock()
 	over, unsubscribe := w.over, w.unsubscribe
-	w.over = true
+	w.over, w.waiting = true, nil
 	w.mu.Unlock()
 	w.cancel()
 	if !over && unsubscribe != nil {
