@@ -66,6 +66,9 @@ func (a *acquisition) answered(grant driver.Answer, err error) (*holder, error) 
 	default:
 		a.stored = storedNothing
 	}
+	if grant.State == driver.Busy { // a marker that is not done: some nodes have lost it
+		grant.Label, _, _ = splitMarker(grant.Label)
+	}
 	took := a.guard.clock.Now() - a.sent
 	if err != nil {
 		err = asStoreError(driver.OpAcquire, a.claim.Key, err)
@@ -105,7 +108,7 @@ func (a *acquisition) use(grant driver.Answer, took time.Duration) (*holder, err
 		h.life.End(errTooLate)
 		return nil, &StoreError{Op: driver.OpAcquire, Key: a.claim.Key, Kind: driver.KindTimeout, Err: errTooLate}
 	}
-	a.last = storeAnswer(grant)
+	a.last = StoreAnswer{State: driver.Granted}
 	a.got, a.stored = h, storedNothing
 	g.schedule.add(t)
 	if g.warning.store != nil {

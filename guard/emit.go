@@ -8,7 +8,13 @@ import (
 	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
-func storeAnswer(a driver.Answer) StoreAnswer { return StoreAnswer{a.State, a.Left, labelOf(a)} }
+func storeAnswer(a driver.Answer) StoreAnswer {
+	label := a.Label
+	if a.State == driver.Done {
+		label, _, _ = splitMarker(label)
+	}
+	return StoreAnswer{a.State, a.Left, label}
+}
 
 // event returns what all events of the acquisition have.
 func (a *acquisition) event() Event {

@@ -47,15 +47,6 @@ func splitMarker(marker string) (label, name string, at time.Time) {
 	return label, name, time.UnixMilli(ms)
 }
 
-// labelOf returns the label of the holder, or of the run that finished, in an answer.
-func labelOf(answer driver.Answer) string {
-	if answer.State != driver.Done {
-		return answer.Label
-	}
-	label, _, _ := splitMarker(answer.Label)
-	return label
-}
-
 // doneError returns the error for a key with a done marker.
 func doneError(key string, answer driver.Answer) *DoneError {
 	label, name, at := splitMarker(answer.Label)

@@ -12,6 +12,24 @@ import (
 	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
+// A busy answer may come from what a marker has left, such as on some nodes of a quorum.
+func TestMarker_whoseKeyIsBusyShowsTheLabelAlone(t *testing.T) {
+	var shown []string
+	h := guard.Hook{
+		Call: func(_ context.Context, e guard.CallEvent) { shown = append(shown, e.Label) },
+		Skip: func(_ context.Context, e guard.SkipEvent) { shown = append(shown, e.Label) },
+	}
+	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
+		store.OnAcquire = func(context.Context, int, driver.Claim) (driver.Answer, error) {
+			return driver.Answer{State: driver.Busy, Left: time.Second, Label: "\x1e1764000000000 name\x1fweb-1"}, nil
+		}
+		var busy *guard.BusyError
+		require.ErrorAs(t, g.Do(t.Context(), "k", nothing), &busy)
+		require.Equal(t, "web-1", busy.Label)
+		require.Equal(t, []string{"web-1", "web-1"}, shown)
+	}, guard.WithHook(h))
+}
+
 // A done marker says which kind of work is done, when, and by which process. The label comes first
 // if there is no room for all: the name is cut, and then the time is left out.
 func TestMarker_hasTheTimeAndTheName(t *testing.T) {
