@@ -85,9 +85,6 @@ func (g *Guard) newAcquisition(ctx context.Context, key, stored string, set *set
 	if ctx.Err() != nil {
 		return nil, contextEnded(ctx, driver.OpAcquire, key)
 	}
-	if len(set.hooks) > 0 {
-		set = set.on()
-	}
 	now := g.clock.Now()
 	l := queue.Limits{Deadline: now, GiveUp: now + requestTimeout(set.ttl), Announce: len(set.hooks) > 0}
 	if set.wait > 0 {
@@ -198,4 +195,44 @@ func (a *acquisition) exit() {
 	}()
 	a.late = a.late || a.stored == storedUnknown
 	a.leave()
+}
+
+// event returns what all events of the acquisition have. start is when the operation began.
+func (a *acquisition) event(start time.Duration) Event {
+	return a.guard.event(a.set, a.key, a.claim.Owner, start)
+}
+
+// reportStart calls the hooks for the start of the acquisition, and sets its context.
+func (a *acquisition) reportStart() {
+	a.ctx = start(a.caller, a.set.hooks, a.event(a.start), func(h *Hook) func(context.Context, Event) context.Context { return h.AcquireStart })
+}
+
+// report calls the hooks for the end of the acquisition, once.
+func (a *acquisition) report(err error) {
+	hs := hooks(a.set.hooks)
+	if len(hs) == 0 || a.phase != phaseOpen {
+		return
+	}
+	a.phase = phaseReported
+	now := a.guard.clock.Now()
+	e := AcquireEvent{
+		Event: a.event(a.start), StoreAnswer: a.last, Duration: now - a.start, Attempts: a.requests,
+		Waits: a.hasWaited(), Waited: a.waited(now), Err: err,
+	}
+	if h := a.got; h != nil {
+		e.Fence, e.Previous, e.Grant = h.fence.Load(), a.previous.Label, a.grantReason(now)
+	}
+	hs.call(func(h *Hook) { send(a.ctx, h.AcquireEnd, e) })
+	if errors.Is(err, ErrBusy) && !a.set.probe || errors.Is(err, ErrDone) {
+		skip := SkipEvent{e.Event, e.StoreAnswer, e.Waited, err}
+		hs.call(func(h *Hook) { send(a.ctx, h.Skip, skip) })
+	}
+}
+
+func storeAnswer(a driver.Answer) StoreAnswer {
+	label := a.Label
+	if a.State == driver.Done {
+		label, _, _ = splitMarker(label)
+	}
+	return StoreAnswer{a.State, a.Left, label}
 }

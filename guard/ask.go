@@ -74,7 +74,7 @@ func (a *acquisition) answered(grant driver.Answer, err error) (*holder, error) 
 		err = asStoreError(driver.OpAcquire, a.claim.Key, err)
 	}
 	if len(a.set.hooks) > 0 {
-		a.reportCall(a.sent, took, grant, err)
+		a.reportCall(took, grant, err)
 	}
 	if a.set.deferral != nil {
 		a.set.deferral.note(err)
@@ -184,9 +184,17 @@ func (a *acquisition) cleanUp() {
 	g := a.guard
 	switch {
 	case a.late, a.stored == storedGranted:
-		g.orphaned(orphan{claim: a.claim, late: a.late, report: newOrphanReport(a.ctx, a.set, a.key, driver.OpAcquire)}, a.set.deferral)
+		o := g.newOrphan(a.ctx, a.set, a.key, driver.OpAcquire, a.claim)
+		o.late = a.late
+		g.orphaned(o, a.set.deferral)
 	case a.stored == storedQueued:
 		g.cleaner.add(orphan{claim: a.claim})
 	}
 	a.late, a.stored = false, storedNothing
+}
+
+// reportCall calls the hooks for a request and its answer.
+func (a *acquisition) reportCall(took time.Duration, grant driver.Answer, err error) {
+	e := CallEvent{Event: a.event(a.sent), StoreAnswer: storeAnswer(grant), Op: driver.OpAcquire, Duration: took, Err: err}
+	hooks(a.set.hooks).call(func(h *Hook) { send(a.ctx, h.Call, e) })
 }

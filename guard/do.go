@@ -35,27 +35,41 @@ func (g *Guard) Do(ctx context.Context, key string, f func(context.Context) erro
 	if f == nil {
 		return errNoFunction
 	}
-	set, stored, err := g.prepare(key, opts)
+	l, set, err := g.lease(ctx, key, opts)
 	if err != nil {
 		return err
+	}
+	h := l.holder
+	r := run{holder: h, hooks: h.set.hooks, ctx: l.ctx, caller: set.runContext(ctx), releases: true}
+	if l.role == leaseJoined {
+		defer l.end()
+		more := hooks(set.hooks[len(g.set.hooks):]).on()
+		r = run{holder: h, hooks: append(slices.Clip(h.set.hooks), more...), ctx: l.ctx, caller: l.ctx, joined: true}
+	}
+	return r.run(f)
+}
+
+// lease returns a lease on the key, which ctx may hold already, and the settings of the call.
+func (g *Guard) lease(ctx context.Context, key string, opts []Option) (*Lease, *settings, error) {
+	set, stored, err := g.prepare(key, opts)
+	if err != nil {
+		return nil, nil, err
 	}
 	if h := g.holding(ctx, stored); h != nil {
 		if err := h.allows(ctx, set, key); err != nil {
-			return err
+			return nil, nil, err
 		}
 		joined, end := h.joined(set.runContext(ctx))
-		defer end()
-		more := hooks(set.hooks[len(g.set.hooks):]).on()
-		inner := &leaseContext{Context: joined, holder: h}
-		r := run{holder: h, hooks: append(slices.Clip(h.set.hooks), more...), ctx: inner, caller: inner, joined: true}
-		return r.run(f)
+		return &Lease{holder: h, ctx: &leaseContext{Context: joined, holder: h}, role: leaseJoined, end: end}, set, nil
+	}
+	if len(set.hooks) > 0 {
+		set = set.on()
 	}
 	h, err := g.acquire(ctx, key, stored, set)
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
-	r := run{holder: h, hooks: h.set.hooks, ctx: &h.ctx, caller: set.runContext(ctx), releases: true}
-	return r.run(f)
+	return &h.lease, set, nil
 }
 
 // Check returns the error of Do for a key or for options that cannot work, a *KeyError or a
@@ -100,20 +114,6 @@ func DoValue[T any](
 // If ctx already holds the key, Acquire joins that lease. Releasing the result then ends only the
 // context of the result.
 func (g *Guard) Acquire(ctx context.Context, key string, opts ...Option) (*Lease, error) {
-	set, stored, err := g.prepare(key, opts)
-	if err != nil {
-		return nil, err
-	}
-	if h := g.holding(ctx, stored); h != nil {
-		if err := h.allows(ctx, set, key); err != nil {
-			return nil, err
-		}
-		joined, end := h.joined(set.runContext(ctx))
-		return &Lease{holder: h, ctx: &leaseContext{Context: joined, holder: h}, role: leaseJoined, end: end}, nil
-	}
-	h, err := g.acquire(ctx, key, stored, set)
-	if err != nil {
-		return nil, err
-	}
-	return &h.lease, nil
+	l, _, err := g.lease(ctx, key, opts)
+	return l, err
 }

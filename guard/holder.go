@@ -244,3 +244,37 @@ func (h *holder) endAfter(maxHold, now time.Duration) {
 
 // markerTime returns how long a done marker lasts that is left at an instant, or 0.
 func (h *holder) markerTime(at time.Duration) time.Duration { return h.set.lasts(h.granted, at) }
+
+// event returns what all events of the holder have. start is when the operation began.
+func (h *holder) event(start time.Duration) LeaseEvent {
+	h.guard.mu.Lock()
+	defer h.guard.mu.Unlock()
+	e := h.guard.event(h.set, h.key, h.owner, start)
+	return LeaseEvent{Event: e, Fence: h.fence.Load(), Renewals: h.renewals, MaxUsed: h.used, Origin: h.origin}
+}
+
+// reportLoss has the hooks called for the loss of h.
+func (h *holder) reportLoss() {
+	if len(h.set.hooks) == 0 {
+		return
+	}
+	e := LossEvent{h.event(h.granted), h.guard.clock.Now() - h.granted, h.lost}
+	h.guard.reporter.report(&e.Event, true, func() {
+		e.Err = e.Err.explained(context.Background())
+		hooks(h.set.hooks).call(func(k *Hook) { send(&h.ctx, k.Loss, e) })
+	})
+}
+
+// reportRenewal has the hooks called for a renewal. used is how much of the TTL had passed.
+func (h *holder) reportRenewal(sent, took, used time.Duration, failures int, err error) {
+	if len(h.set.hooks) == 0 {
+		return
+	}
+	e := RenewEvent{h.event(sent), took, used, failures, err}
+	h.guard.reporter.report(&e.Event, false, func() {
+		if lost, ok := e.Err.(*LostError); ok { //nolint:errorlint // it is not wrapped
+			e.Err = lost.explained(context.Background())
+		}
+		hooks(h.set.hooks).call(func(k *Hook) { send(&h.ctx, k.Renew, e) })
+	})
+}

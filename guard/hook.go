@@ -110,10 +110,15 @@ func (h *Hook) off() (off bool) {
 	return h.Off()
 }
 
-// start calls f with each hook, and returns the resulting context.
-func (hs hooks) start(ctx context.Context, f func(context.Context, *Hook) context.Context) context.Context {
+// start calls a function of each hook with an event, unless it is nil, and returns the resulting
+// context.
+func start[E any](
+	ctx context.Context, hs hooks, e E, of func(*Hook) func(context.Context, E) context.Context,
+) context.Context {
 	for i := range hs {
-		ctx = derive(ctx, func(ctx context.Context) context.Context { return f(ctx, &hs[i]) })
+		if f := of(&hs[i]); f != nil {
+			ctx = derive(ctx, func(ctx context.Context) context.Context { return f(ctx, e) })
+		}
 	}
 	return ctx
 }

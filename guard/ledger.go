@@ -159,3 +159,9 @@ func inBulk[T any](
 	}
 	return all, nil
 }
+
+// reportBounded calls the hooks of New for a call that bounded has made.
+func (g *Guard) reportBounded(ctx context.Context, op driver.Op, key string, sent time.Duration, err error) {
+	e := CallEvent{Event: Event{Name: g.set.name, Key: key, Start: g.clock.Time(sent)}, Op: op, Duration: g.clock.Now() - sent, Err: err}
+	hooks(g.set.hooks).call(func(h *Hook) { send(ctx, h.Call, e) })
+}

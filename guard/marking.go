@@ -109,3 +109,10 @@ func (r *release) sendOnce(ctx context.Context, within time.Duration) (held bool
 	r.holder.reportRepeat(sent, g.clock.Now()-sent, err)
 	return held, err
 }
+
+// reportRepeat has the hooks called for a release that was sent again, see sendMarking.
+func (h *holder) reportRepeat(sent, took time.Duration, err error) {
+	if len(h.set.hooks) > 0 {
+		h.guard.reporter.reportCall(&h.ctx, h.set.hooks, h.releaseCall(sent, took, err))
+	}
+}

@@ -18,6 +18,7 @@ type multiAcquire struct {
 	guard    *Guard
 	ctx      context.Context
 	set      *settings
+	start    time.Duration
 	deadline time.Duration // until when it waits
 	keys     []*keyState   // sorted by what the store calls them
 }
@@ -52,11 +53,11 @@ func (g *Guard) newMultiAcquire(ctx context.Context, keys []string, opts []Optio
 	case s.set.minHold > 0:
 		return nil, &SettingError{Setting: "WithMinHold", Value: s.set.minHold.String(), Reason: "must be 0 for several keys"}
 	}
-	s.set = s.set.chosen()
+	s.set = s.set.on()
 	slices.SortFunc(s.keys, func(a, b *keyState) int { return cmp.Compare(a.stored, b.stored) })
 	s.keys = slices.CompactFunc(s.keys, func(a, b *keyState) bool { return a.stored == b.stored })
-	now := g.clock.Now()
-	s.deadline = now + min(s.set.wait, clock.Never-now)
+	s.start = g.clock.Now()
+	s.deadline = s.start + min(s.set.wait, clock.Never-s.start)
 	for _, k := range s.keys {
 		h := g.holding(ctx, k.stored)
 		if h == nil {
@@ -248,4 +249,19 @@ func (g *Guard) releaseBatch(ctx context.Context, releases []release) {
 			r.answered(held[i], nil)
 		}
 	}
+}
+
+// reportSkip calls the hooks for a call that gives up because of a busy key.
+func (s *multiAcquire) reportSkip(k *keyState) {
+	hs := hooks(s.set.hooks)
+	if len(hs) == 0 || s.set.probe || !errors.Is(k.err, ErrBusy) && !errors.Is(k.err, ErrDone) {
+		return
+	}
+	e := SkipEvent{Event: s.guard.event(s.set, k.key, "", s.start), Err: k.err}
+	e.State = driver.Busy
+	var busy *BusyError
+	if errors.As(k.err, &busy) {
+		e.Left, e.Label = busy.Left, busy.Label
+	}
+	hs.call(func(h *Hook) { send(s.ctx, h.Skip, e) })
 }

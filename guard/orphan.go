@@ -45,8 +45,13 @@ type orphan struct {
 	// repeated, at growing intervals, until twice the TTL has passed since the last attempt.
 	late bool
 	// until is when to stop without an answer. The default is twice the TTL from now.
-	until  time.Duration
-	report orphanReport
+	until time.Duration
+
+	// For the hooks, if there are any. The event has no Start.
+	hooks hooks
+	ctx   context.Context //nolint:containedctx // the context of the event
+	event Event
+	op    driver.Op
 
 	since     time.Duration // when it became an orphan
 	next      time.Duration // when to clean up (again)
@@ -130,10 +135,10 @@ func (c *cleaner) enqueue(o *orphan) bool {
 	defer c.mu.Unlock()
 	if len(c.waiting)+len(c.spare)+c.trying >= maxOrphans && !c.makeRoom() {
 		o.err = errTooManyOrphans
-		c.guard.reportOrphan(o, false)
+		o.report(c.guard, false)
 		return true
 	}
-	c.guard.reportOrphan(o, true)
+	o.report(c.guard, true)
 	if c.abandoned {
 		return false
 	}
@@ -305,7 +310,7 @@ func (c *cleaner) drop(o *orphan) {
 	if (c.closing || c.abandoned) && o.isUnresolved(c.guard.clock.Now()) {
 		c.lost++
 	}
-	c.guard.reportOrphan(o, false)
+	o.report(c.guard, false)
 }
 
 // try releases the orphan once.
@@ -361,7 +366,7 @@ func (o *orphan) note(g *Guard, sent time.Duration, err error) {
 		o.next = min(now+o.interval, max(o.until, now+1))
 		o.interval += o.interval / 2
 	}
-	g.reportCleanUp(o, sent, now-sent)
+	o.reportCall(g, sent, now-sent)
 }
 
 // abandon gives up what is not released yet. The calls under way are ended.
@@ -405,4 +410,37 @@ func (q *orphanHeap) Pop() any {
 	(*q)[last] = nil
 	*q = (*q)[:last]
 	return o
+}
+
+// newOrphan returns the orphan that a call to the store has left. Hooks are called for it.
+func (g *Guard) newOrphan(ctx context.Context, set *settings, key string, op driver.Op, c driver.Claim) orphan {
+	o := orphan{claim: c}
+	if len(set.hooks) > 0 {
+		o.hooks, o.ctx, o.op, o.event = set.hooks, context.WithoutCancel(ctx), op, g.event(set, key, c.Owner, 0)
+	}
+	return o
+}
+
+// report has the hooks called for the begin, or the end, of the work on the orphan.
+func (o *orphan) report(g *Guard, begins bool) {
+	if len(o.hooks) == 0 {
+		return
+	}
+	e := OrphanEvent{Event: o.event, Op: o.op, Pending: begins, Attempts: o.tries}
+	e.Start = g.clock.Time(o.since)
+	if !begins {
+		e.Duration, e.Err = g.clock.Now()-o.since, o.err
+	}
+	hs, ctx := o.hooks, o.ctx
+	g.reporter.report(&e.Event, true, func() { hs.call(func(h *Hook) { send(ctx, h.Orphan, e) }) })
+}
+
+// reportCall has the hooks called for a clean-up.
+func (o *orphan) reportCall(g *Guard, sent, took time.Duration) {
+	if len(o.hooks) == 0 {
+		return
+	}
+	e := CallEvent{Event: o.event, Op: driver.OpCleanUp, Duration: took, Err: o.err}
+	e.Start = g.clock.Time(sent)
+	g.reporter.reportCall(o.ctx, o.hooks, e)
 }

@@ -218,12 +218,13 @@ func (r *release) finish() {
 			r.err = driver.NewStoreError("", driver.OpRelease, r.claim.Key, errAborted)
 		}
 		own := *r // r itself need not be on the heap
-		g.cleaner.add(orphan{
-			claim: r.claim, leave: own.after, late: h.storeLease.late,
-			until: max(r.storeEnd, g.clock.Now()) + patience, report: newOrphanReport(&h.ctx, h.set, h.key, driver.OpRelease),
-		})
+		o := g.newOrphan(&h.ctx, h.set, h.key, driver.OpRelease, r.claim)
+		o.leave, o.late, o.until = own.after, h.storeLease.late, max(r.storeEnd, g.clock.Now())+patience
+		g.cleaner.add(o)
 	case h.storeLease.late:
-		g.cleaner.add(orphan{claim: r.claim, late: true, report: newOrphanReport(&h.ctx, h.set, h.key, driver.OpAcquire)})
+		o := g.newOrphan(&h.ctx, h.set, h.key, driver.OpAcquire, r.claim)
+		o.late = true
+		g.cleaner.add(o)
 	}
 	defer g.active.add(-1)
 	if g.mu.Lock(); g.queues.Len() > 0 {
@@ -266,4 +267,26 @@ func (r *release) noteCall(sent time.Duration, err error) error {
 	r.tried++
 	r.took = now - r.at
 	return err
+}
+
+// report calls the hooks for a release.
+func (r *release) report() {
+	if r.state == releaseNone || r.neverAccepted || len(r.holder.set.hooks) == 0 {
+		return
+	}
+	h, hs := r.holder, hooks(r.holder.set.hooks)
+	for _, c := range r.calls[:r.tried] {
+		e := h.releaseCall(c.sent, c.took, c.err)
+		hs.call(func(k *Hook) { send(&h.ctx, k.Call, e) })
+	}
+	e := ReleaseEvent{
+		LeaseEvent: h.event(r.at), Duration: r.took, Held: r.at - h.granted, Attempts: r.tried,
+		HandedOff: r.state == releasePassedOn, Err: r.err,
+	}
+	hs.call(func(k *Hook) { send(&h.ctx, k.Release, e) })
+}
+
+// releaseCall returns the event of a request to release h.
+func (h *holder) releaseCall(sent, took time.Duration, err error) CallEvent {
+	return CallEvent{Event: h.event(sent).Event, Op: driver.OpRelease, Duration: took, Err: err}
 }

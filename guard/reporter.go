@@ -1,6 +1,9 @@
 package guard
 
-import "context"
+import (
+	"context"
+	"time"
+)
 
 const (
 	// mostPending bounds the events that wait for hooks in the background: beyond it renewals and
@@ -34,4 +37,12 @@ func (r *reporter) report(e *Event, important bool, call func()) {
 // reportCall has the hooks called for a call to the store.
 func (r *reporter) reportCall(ctx context.Context, hs hooks, e CallEvent) {
 	r.report(&e.Event, false, func() { hs.call(func(h *Hook) { send(ctx, h.Call, e) }) })
+}
+
+// event returns what all events of a call with these settings have. start is when the operation
+// began.
+func (g *Guard) event(set *settings, key, owner string, start time.Duration) Event {
+	return Event{
+		Name: set.name, Key: key, Owner: owner, TTL: set.ttl, Start: g.clock.Time(start), Auxiliary: set.auxiliary, Candidate: set.candidate,
+	}
 }

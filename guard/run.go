@@ -113,3 +113,22 @@ func Ran(err error) bool {
 	var e interface{ Ran() bool }
 	return !errors.As(err, &e) || e.Ran()
 }
+
+// event returns the event of the begin of the run.
+func (r *run) event() RunEvent {
+	e := RunEvent{r.holder.event(r.start), r.joined}
+	e.Auxiliary = false
+	e.Candidate = e.Candidate && !r.joined
+	return e
+}
+
+// reportStart calls the hooks for the start of the run, and sets its context.
+func (r *run) reportStart() {
+	r.ctx = start(r.ctx, r.hooks, r.event(), func(h *Hook) func(context.Context, RunEvent) context.Context { return h.RunStart })
+}
+
+// report calls the hooks for the end of the run.
+func (r *run) report(err error) {
+	e := RunEndEvent{RunEvent: r.event(), Duration: r.took, Aborted: !r.returned, LeaseEnded: r.ended, Err: err}
+	r.hooks.call(func(h *Hook) { send(r.ctx, h.RunEnd, e) })
+}

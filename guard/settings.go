@@ -3,7 +3,6 @@ package guard
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -181,15 +180,5 @@ func (s *settings) on() *settings {
 	}
 	own := *s
 	own.hooks = on
-	return &own
-}
-
-// chosen returns s without the hooks that are off. The others are not asked again.
-func (s *settings) chosen() *settings {
-	own := *s
-	own.hooks = slices.Clone(hooks(s.hooks).on())
-	for i := range own.hooks {
-		own.hooks[i].Off = nil
-	}
 	return &own
 }

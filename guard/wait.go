@@ -142,3 +142,9 @@ func (a *acquisition) leave() {
 		a.reject()
 	}
 }
+
+// reportWait calls the hooks for the begin of the wait.
+func (a *acquisition) reportWait() {
+	e := WaitEvent{a.event(a.start), a.last}
+	hooks(a.set.hooks).call(func(h *Hook) { send(a.ctx, h.Wait, e) })
+}
