@@ -74,8 +74,8 @@ func (r *renewal) setOverdue(now time.Duration) (report func()) {
 	if h.lost == nil { // else announceLoss ends them
 		t.raises.end(r.claim.Fence, t.lastErr)
 	}
-	used, failures, err := t.used(now), t.failures, t.lastErr
-	return func() { h.reportRenewal(r.sent, now-r.sent, used, failures, err) }
+	sent, used, failures, err := r.sent, t.used(now), t.failures, t.lastErr
+	return func() { h.reportRenewal(sent, now-sent, used, failures, err) }
 }
 
 // failed notes that there is no answer, and plans the next renewal. Guard.mu must be held.
