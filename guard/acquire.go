@@ -166,10 +166,7 @@ func (a *acquisition) end(h *holder, err error) (*holder, error) {
 	}
 	a.phase = phaseReturned
 	if h != nil && h.over.Load() { // while a hook ran
-		var r release
-		r.begin(h, releaseOptions{})
-		r.send(a.caller)
-		r.report()
+		_ = h.lease.Release(a.caller)
 		return nil, h.endedError(a.caller, nil, false)
 	}
 	return h, err

@@ -83,7 +83,7 @@ func (a *acquisition) take() (*holder, error) {
 	h := a.offered
 	a.cleanUp() // the call's own claim
 	if err := a.interrupted(); err != nil || !h.accept() {
-		a.reject()
+		_ = h.lease.Release(a.caller) // the call goes on without it
 		return nil, err
 	}
 	a.handedOff = true
@@ -105,13 +105,6 @@ func (h *holder) accept() bool {
 	}
 	h.state = holderTaken
 	return true
-}
-
-// reject releases a lease that was handed off to the call, which goes on without it.
-func (a *acquisition) reject() {
-	var r release
-	r.begin(a.offered, releaseOptions{})
-	r.send(a.caller)
 }
 
 // Calls that share a key in any number (WithShared) join one lease while it is young: share and

@@ -124,7 +124,16 @@ func (r *release) begin(h *holder, end releaseOptions) {
 		h.lose(LossSuspended, now-h.validUntil())
 		lost = true
 	}
-	r.init(h, end, now)
+	r.holder, r.at, r.record = h, now, h.record
+	if h.lost != nil {
+		r.err, r.storeEnd = h.lost, now+t.claim.TTL
+	} else {
+		r.storeEnd = t.validUntil() + t.margin
+		r.marks = end.complete && h.set.window > 0 && !h.discard && h.markerTime(now) > 0
+	}
+	if r.neverAccepted = h.state == holderOffered; r.neverAccepted {
+		g.active.add(1) // so far, it counted with the call to which it was offered
+	}
 	h.state, h.cause = holderReleased, cause
 	h.over.Store(true)
 	switch {
@@ -145,21 +154,6 @@ func (r *release) begin(h *holder, end releaseOptions) {
 	}
 	if r.state == releasePassedOn {
 		g.active.add(-1)
-	}
-}
-
-// init makes r the release of h, which begins at the instant now. Guard.mu must be held.
-func (r *release) init(h *holder, end releaseOptions, now time.Duration) {
-	t := h.storeLease
-	r.holder, r.at, r.record = h, now, h.record
-	if h.lost != nil {
-		r.err, r.storeEnd = h.lost, now+t.claim.TTL
-	} else {
-		r.storeEnd = t.validUntil() + t.margin
-		r.marks = end.complete && h.set.window > 0 && !h.discard && h.markerTime(now) > 0
-	}
-	if r.neverAccepted = h.state == holderOffered; r.neverAccepted {
-		h.guard.active.add(1) // so far, it counted with the call to which it was offered
 	}
 }
 

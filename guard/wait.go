@@ -139,7 +139,7 @@ func (a *acquisition) leave() {
 	offered := a.waiter.Leave()
 	g.unlock()
 	if offered {
-		a.reject()
+		_ = a.offered.lease.Release(a.caller)
 	}
 }
 
