@@ -100,9 +100,9 @@ func (a Adapter) Notifies() bool { return a.guard.notifies() }
 
 // Auxiliary returns an option for a lease that the adapter holds beside the lease of the run. For
 // example, such a lease keeps two processes from looking for missed ticks at the same time. Hooks
-// receive Event.Auxiliary, so that they do not count it as a run, a skip or a lease of the
+// receive PurposeAuxiliary, so that they do not count it as a run, a skip or a lease of the
 // application.
-func (a Adapter) Auxiliary() Option { return func(s *settings) { s.auxiliary = true } }
+func (a Adapter) Auxiliary() Option { return func(s *settings) { s.purpose = PurposeAuxiliary } }
 
 // Probe returns an option for a call after which the adapter handles ErrBusy itself, for example
 // by another call. Hooks receive no Skip for it: the adapter reports the final result (Report).
@@ -180,7 +180,7 @@ func (g *Guard) heldSince(at time.Duration) (held []HeldLease) {
 	defer g.mu.Unlock()
 	for _, t := range g.schedule.heap {
 		for h := t.holder; h != nil; h = h.next {
-			if h.granted > at || h.over.Load() || h.set.auxiliary {
+			if h.granted > at || h.over.Load() || h.set.purpose == PurposeAuxiliary {
 				continue
 			}
 			l := HeldLease{

@@ -18,15 +18,24 @@ type Event struct {
 	TTL time.Duration
 	// Start is when the operation began.
 	Start time.Time
-	// Auxiliary means that the lease is an adapter's own, beside the lease of the run.
-	Auxiliary bool
-	// Candidate means that the lease is that of a Candidate: its run is a term, and its acquire a
-	// campaign.
-	Candidate bool
+	// Purpose is what the lease is for.
+	Purpose Purpose
 	// Dropped is how many events were dropped since the last one, because hooks were too slow. It
 	// is 0 for events that no goroutine of the Guard's own reports, see Hook.
 	Dropped int
 }
+
+// A Purpose is what a lease is for.
+type Purpose uint8
+
+const (
+	// PurposeRun is the lease of a run.
+	PurposeRun Purpose = iota
+	// PurposeAuxiliary is an adapter's own lease, beside that of the run (Adapter.Auxiliary).
+	PurposeAuxiliary
+	// PurposeCandidate is the lease of a Candidate: its run is a term, and its acquire a campaign.
+	PurposeCandidate
+)
 
 // A StoreAnswer is what an event reports of the store's answer to a claim. It is zero if there is
 // none.

@@ -272,7 +272,7 @@ func TestHook_receivesTheHolderThatACallHasWaitedFor(t *testing.T) {
 func TestHook_receivesThatALeaseIsAuxiliary(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, _ *testStore) {
 		var seen events[bool]
-		note := func(e guard.Event) { seen.record(t.Context(), e.Auxiliary) }
+		note := func(e guard.Event) { seen.record(t.Context(), e.Purpose == guard.PurposeAuxiliary) }
 		require.NoError(t, g.Do(t.Context(), "k", nothing, g.Adapter().Auxiliary(), guard.WithHook(guard.Hook{
 			AcquireEnd: func(_ context.Context, e guard.AcquireEvent) { note(e.Event) },
 			Call:       func(_ context.Context, e guard.CallEvent) { note(e.Event) },

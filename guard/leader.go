@@ -82,7 +82,7 @@ func (g *Guard) Candidate(key string, f func(ctx context.Context) error, opts ..
 	}
 	return &Candidate{
 		guard: g, key: key, stored: stored, set: set, f: f,
-		opts: append(opts, WithWait(Forever), func(s *settings) { s.candidate = true }),
+		opts: append(opts, WithWait(Forever), func(s *settings) { s.purpose = PurposeCandidate }),
 	}, nil
 }
 

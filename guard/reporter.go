@@ -43,6 +43,6 @@ func (r *reporter) reportCall(ctx context.Context, hs hooks, e CallEvent) {
 // began.
 func (g *Guard) event(set *settings, key, owner string, start time.Duration) Event {
 	return Event{
-		Name: set.name, Key: key, Owner: owner, TTL: set.ttl, Start: g.clock.Time(start), Auxiliary: set.auxiliary, Candidate: set.candidate,
+		Name: set.name, Key: key, Owner: owner, TTL: set.ttl, Start: g.clock.Time(start), Purpose: set.purpose,
 	}
 }

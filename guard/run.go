@@ -15,11 +15,19 @@ type run struct {
 	releases bool            // the run releases the holder in the end
 	joined   bool            // the holder belongs to another call
 	others   []*holder       // the holders of the other keys of DoAll
-	returned bool            // the function returned: it did not panic or end its goroutine
-	ended    bool            // a lease of the run ended before the function returned
+	state    runState
 	start    time.Duration
 	took     time.Duration
 }
+
+// A runState is how a run has ended.
+type runState uint8
+
+const (
+	runAborted    runState = iota // the function did not return: it panicked, or ended its goroutine
+	runReturned                   // the function returned
+	runLeaseEnded                 // it returned, and a lease of the run had ended before
+)
 
 // run calls f, and releases the holder if the run is to do so.
 func (r *run) run(f func(context.Context) error) (err error) {
@@ -33,7 +41,7 @@ func (r *run) run(f func(context.Context) error) (err error) {
 		r.begin()
 	}
 	err = f(r.ctx)
-	r.returned = true
+	r.state = runReturned
 	return err
 }
 
@@ -46,10 +54,10 @@ func (r *run) end(own *release, err error) error {
 	}
 	if r.releases {
 		over = ErrReleased
-		own.begin(h, releaseOptions{complete: r.returned && err == nil, run: r.ctx})
+		own.begin(h, releaseOptions{complete: r.state == runReturned && err == nil, run: r.ctx})
 		own.send(r.caller)
 	}
-	if !r.returned {
+	if r.state == runAborted {
 		return err
 	}
 	for _, other := range r.others {
@@ -60,7 +68,7 @@ func (r *run) end(own *release, err error) error {
 	}
 	//nolint:errorlint // the cause is never wrapped
 	if lost, cause := h.ended(); lost != nil || cause != over {
-		r.ended = true
+		r.state = runLeaseEnded
 		return h.endedError(r.caller, err, true)
 	}
 	if own.err != nil && own.marks {
@@ -117,8 +125,9 @@ func Ran(err error) bool {
 // event returns the event of the begin of the run.
 func (r *run) event() RunEvent {
 	e := RunEvent{r.holder.event(r.start), r.joined}
-	e.Auxiliary = false
-	e.Candidate = e.Candidate && !r.joined
+	if r.joined || e.Purpose == PurposeAuxiliary {
+		e.Purpose = PurposeRun
+	}
 	return e
 }
 
@@ -129,6 +138,6 @@ func (r *run) reportStart() {
 
 // report calls the hooks for the end of the run.
 func (r *run) report(err error) {
-	e := RunEndEvent{RunEvent: r.event(), Duration: r.took, Aborted: !r.returned, LeaseEnded: r.ended, Err: err}
+	e := RunEndEvent{RunEvent: r.event(), Duration: r.took, Aborted: r.state == runAborted, LeaseEnded: r.state == runLeaseEnded, Err: err}
 	r.hooks.call(func(h *Hook) { send(r.ctx, h.RunEnd, e) })
 }

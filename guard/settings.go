@@ -33,7 +33,8 @@ type settings struct {
 	noRenewal, fair bool
 	detached        bool // see Adapter.Detached
 	marking
-	purpose
+	purpose  Purpose
+	probe    bool // the adapter handles ErrBusy itself, see Adapter.Probe
 	hooks    []Hook
 	deferral *Deferral       // see Adapter.Defer; or nil
 	given    map[string]bool // by the name of an option that was given: it is not "off"; or nil
@@ -44,13 +45,6 @@ type settings struct {
 type marking struct {
 	window    time.Duration
 	fromStart bool // the window counts from the start of the run
-}
-
-// purpose says what a lease is for, as hooks report it.
-type purpose struct {
-	auxiliary bool // it is an adapter's own, see Adapter.Auxiliary
-	probe     bool // the adapter handles ErrBusy itself, see Adapter.Probe
-	candidate bool // it is that of a Candidate
 }
 
 // runContext returns the parent of the context of a run, for the context of the caller.

@@ -69,7 +69,7 @@ func (l *logger) log(ctx context.Context, level slog.Level, msg string, e *guard
 		if owner := l.redact.Secret(e.Owner); owner != "" {
 			attrs = append(attrs, slog.String("owner", owner))
 		}
-		if e.Auxiliary {
+		if e.Purpose == guard.PurposeAuxiliary {
 			attrs = append(attrs, slog.Bool("aside", true))
 		}
 	}
@@ -147,7 +147,7 @@ func (l *logger) runEnd(ctx context.Context, e guard.RunEndEvent) {
 }
 
 func (l *logger) skip(ctx context.Context, e guard.SkipEvent) {
-	if !e.Auxiliary {
+	if e.Purpose != guard.PurposeAuxiliary {
 		l.skipped(ctx, &e, 0, signals.OutcomeOf(e.Err, "").Result)
 	}
 }

@@ -17,7 +17,7 @@ func (l *logger) acquireStart(ctx context.Context, _ guard.Event) context.Contex
 }
 
 func (l *logger) wait(ctx context.Context, e guard.WaitEvent) {
-	if w, ok := ctx.Value(waitKey{}).(*longWait); ok && !e.Auxiliary && !e.Candidate {
+	if w, ok := ctx.Value(waitKey{}).(*longWait); ok && e.Purpose != guard.PurposeAuxiliary && e.Purpose != guard.PurposeCandidate {
 		w.start(ctx, l, &e)
 	}
 }

@@ -28,10 +28,10 @@ func (c *acquireContext) Value(key any) any {
 }
 
 func (t *telemetry) acquireStart(ctx context.Context, e guard.Event) context.Context {
-	if e.Candidate {
+	if e.Purpose == guard.PurposeCandidate {
 		ctx = t.names.of(e.Name).election.campaign(ctx)
 	}
-	if e.Auxiliary || !t.traces() {
+	if e.Purpose == guard.PurposeAuxiliary || !t.traces() {
 		return ctx
 	}
 	ctx, span := t.start(ctx, &e, "acquire")
@@ -39,11 +39,11 @@ func (t *telemetry) acquireStart(ctx context.Context, e guard.Event) context.Con
 }
 
 func (t *telemetry) wait(ctx context.Context, e guard.WaitEvent) {
-	if e.Auxiliary {
+	if e.Purpose == guard.PurposeAuxiliary {
 		return
 	}
 	w := t.names.of(e.Name)
-	if e.Candidate { // it stands by, which is not a wait that somebody has to end
+	if e.Purpose == guard.PurposeCandidate { // it stands by, which is not a wait that somebody has to end
 		w.election.follows(ctx, e.StoreAnswer, e.TTL)
 		return
 	}
@@ -51,7 +51,7 @@ func (t *telemetry) wait(ctx context.Context, e guard.WaitEvent) {
 }
 
 func (t *telemetry) acquireEnd(ctx context.Context, e guard.AcquireEvent) {
-	if e.Auxiliary {
+	if e.Purpose == guard.PurposeAuxiliary {
 		return
 	}
 	w := t.names.of(e.Name)
@@ -61,7 +61,7 @@ func (t *telemetry) acquireEnd(ctx context.Context, e guard.AcquireEvent) {
 	}
 	by := labels{key: keyResult, value: out.Result}
 	seconds(ctx, t.on.acquireDuration, e.Duration.Seconds(), w, labels{key: keyResult, value: out.Result, errorType: out.ErrorType})
-	if e.Candidate {
+	if e.Purpose == guard.PurposeCandidate {
 		w.election.decided(ctx)
 	} else if e.Waits {
 		w.waiting.Add(-1)
@@ -124,7 +124,7 @@ func (t *telemetry) holder(e *guard.Event, label string) string {
 }
 
 func (t *telemetry) skip(ctx context.Context, e guard.SkipEvent) {
-	if e.Auxiliary {
+	if e.Purpose == guard.PurposeAuxiliary {
 		return
 	}
 	out := signals.OutcomeOf(e.Err, "")

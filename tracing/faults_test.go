@@ -53,8 +53,8 @@ func TestMetrics_areWhatTheFaultReportTakesThemFor(t *testing.T) {
 			hook.Call(t.Context(), guard.CallEvent{Op: driver.OpRenew, Node: "a:1", Err: &guard.LostError{Reason: guard.LossNotHeld}})
 			hook.Call(t.Context(), guard.CallEvent{Op: driver.OpRelease, Node: "a:1"})
 			for _, grant := range []guard.GrantReason{"", guard.GrantMissedWakeUp} {
-				for _, auxiliary := range []bool{false, true} {
-					e := guard.Event{Name: "report", Auxiliary: auxiliary}
+				for _, purpose := range []guard.Purpose{guard.PurposeRun, guard.PurposeAuxiliary} {
+					e := guard.Event{Name: "report", Purpose: purpose}
 					hook.AcquireEnd(t.Context(), guard.AcquireEvent{Event: e, Waits: true, Grant: grant})
 				}
 			}

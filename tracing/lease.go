@@ -31,7 +31,7 @@ func (t *telemetry) renew(ctx context.Context, e guard.RenewEvent) {
 
 func (t *telemetry) loss(ctx context.Context, e guard.LossEvent) {
 	w := t.names.of(e.Name)
-	if e.Candidate {
+	if e.Purpose == guard.PurposeCandidate {
 		w.election.end(&e.Event)
 	}
 	count(ctx, t.on.losses, w, labels{key: keyLossReason, value: string(e.Err.Reason)})
@@ -55,7 +55,7 @@ const (
 
 func (t *telemetry) release(ctx context.Context, e guard.ReleaseEvent) {
 	out := signals.OutcomeOf(e.Err, signals.Released)
-	if !e.Auxiliary {
+	if e.Purpose != guard.PurposeAuxiliary {
 		ended := endReleased
 		switch out.Result {
 		case signals.Lost:
@@ -68,7 +68,7 @@ func (t *telemetry) release(ctx context.Context, e guard.ReleaseEvent) {
 		seconds(ctx, t.on.leaseDuration, e.Held.Seconds(), w, labels{key: keyEnd, value: ended})
 	}
 	nothingSent := e.Attempts == 0 && !e.HandedOff // the store no longer knew the lease
-	if e.Auxiliary || nothingSent || !t.traces() {
+	if e.Purpose == guard.PurposeAuxiliary || nothingSent || !t.traces() {
 		return
 	}
 	_, span := t.startOf(ctx, &e.LeaseEvent, "release", trace.WithTimestamp(e.Start))
@@ -93,7 +93,7 @@ func (t *telemetry) call(ctx context.Context, e guard.CallEvent) {
 		return
 	}
 	t.called(ctx, e.Op, e.Duration.Seconds(), e.Err)
-	if e.Op == driver.OpAcquire && e.Candidate && e.Err == nil {
+	if e.Op == driver.OpAcquire && e.Purpose == guard.PurposeCandidate && e.Err == nil {
 		t.names.of(e.Name).election.follows(ctx, e.StoreAnswer, e.TTL)
 	}
 	if e.Op == driver.OpAcquire && e.Err != nil {

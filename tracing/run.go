@@ -31,7 +31,7 @@ func (t *telemetry) runStart(ctx context.Context, e guard.RunEvent) context.Cont
 	if counts(&e) {
 		w := t.names.of(e.Name)
 		w.runs.Add(1)
-		if e.Candidate {
+		if e.Purpose == guard.PurposeCandidate {
 			w.election.begin(&e.Event)
 			count(ctx, t.on.terms, w, labels{})
 		}
@@ -44,7 +44,7 @@ func (t *telemetry) runStart(ctx context.Context, e guard.RunEvent) context.Cont
 }
 
 // counts reports whether metrics count a run. A run that joins a lease is a part of another run.
-func counts(e *guard.RunEvent) bool { return !e.Joined && !e.Auxiliary }
+func counts(e *guard.RunEvent) bool { return !e.Joined && e.Purpose != guard.PurposeAuxiliary }
 
 func (t *telemetry) runEnd(ctx context.Context, e guard.RunEndEvent) {
 	out := signals.OutcomeOfRun(&e)
@@ -52,7 +52,7 @@ func (t *telemetry) runEnd(ctx context.Context, e guard.RunEndEvent) {
 	if counts(&e.RunEvent) {
 		w := t.names.of(e.Name)
 		w.runs.Add(-1)
-		if e.Candidate {
+		if e.Purpose == guard.PurposeCandidate {
 			w.election.end(&e.Event)
 		}
 		seconds(ctx, t.on.runDuration, e.Duration.Seconds(), w, labels{key: keyResult, value: out.Result, errorType: out.ErrorType})

@@ -100,7 +100,7 @@ func TestGroup_aTaskThatLooksAtTheKeyEndsNoOther(t *testing.T) {
 					if c.ends != nil && c.ends(e) {
 						s.end()
 					}
-					if e.Auxiliary {
+					if e.Purpose == guard.PurposeAuxiliary {
 						s.looks(e.Event)
 					}
 				},

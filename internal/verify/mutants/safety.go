@@ -152,7 +152,7 @@ var safety = []mutant{
 	},
 	{
 		name: "mutant_panic_keeps_the_lease", rule: 6, does: "the lease of a function that panics is not released",
-		hunks: []hunk{{"guard/run.go", "if r.releases {", "if r.releases && r.returned {"}},
+		hunks: []hunk{{"guard/run.go", "if r.releases {", "if r.releases && r.state == runReturned {"}},
 		pkg:   "guard", test: "TestDo_releasesAndPropagatesAPanic",
 	},
 	{

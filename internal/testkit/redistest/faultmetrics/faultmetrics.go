@@ -110,7 +110,7 @@ func (m *Metrics) count(format string, args ...any) {
 }
 
 func (m *Metrics) acquireEnd(_ context.Context, e guard.AcquireEvent) {
-	if e.Grant == guard.GrantMissedWakeUp && !e.Auxiliary {
+	if e.Grant == guard.GrantMissedWakeUp && e.Purpose != guard.PurposeAuxiliary {
 		m.count("onerun.waiter.missed_wakeups{}")
 	}
 }
