@@ -64,8 +64,8 @@ const (
 	phaseReturned
 )
 
-// acquire takes a lease on the key, which the store knows as stored. It returns a holder that is
-// in the schedule, or the error of a call whose function did not run. The caller must release the
+// acquire takes a lease on the key. The store knows the key as stored. acquire returns a holder in
+// the schedule, or the error of a call whose function did not run. The caller must release the
 // holder.
 func (g *Guard) acquire(ctx context.Context, key, stored string, set *settings) (*holder, error) {
 	a, err := g.newAcquisition(ctx, key, stored, set)
@@ -155,7 +155,7 @@ func (a *acquisition) refused(grant driver.Answer, err error) error {
 	return &BusyError{Key: a.key, Left: grant.Left, Label: grant.Label, Foreign: grant.Reason == driver.HeldByProgram, Waited: a.waited(a.guard.clock.Now())}
 }
 
-// end ends an acquisition with its result, which it returns.
+// end ends an acquisition with a result, and returns the result.
 func (a *acquisition) end(h *holder, err error) (*holder, error) {
 	a.got = h
 	if a.waiter != nil {

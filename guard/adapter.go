@@ -16,7 +16,7 @@ type Adapter struct{ guard *Guard }
 // Adapter returns the part of the Guard for packages that adapt a framework to it.
 func (g *Guard) Adapter() Adapter { return Adapter{g} }
 
-// Name returns the kind of work of a call with these options (WithName), which hooks receive as
+// Name returns the kind of work of a call with these options (WithName). Hooks receive it as
 // Event.Name. It is "" if neither New nor the options set one.
 func (a Adapter) Name(opts ...Option) string {
 	set, _ := a.guard.set.with(opts)
@@ -32,15 +32,15 @@ func (a Adapter) Label(opts ...Option) string {
 // Namespace returns the namespace of the Guard (WithNamespace), or "".
 func (a Adapter) Namespace() string { return a.guard.set.namespace }
 
-// Store returns the name of the backend, which is that of its package, and the address of its
-// server if it has one (driver.Describer): "single 10.0.0.7:6379".
+// Store returns the name of the backend's package, and the address of its server if it has one
+// (driver.Describer): "single 10.0.0.7:6379".
 func (a Adapter) Store() string {
 	return strings.TrimSpace(a.guard.facts.Name + " " + a.guard.facts.Addr)
 }
 
 // Given reports whether New was given the option of that name, such as "WithTTL", with another
-// value than the zero one. An adapter whose default differs from that of package guard then leaves
-// the option to the Guard.
+// value than the zero one. If the default of an adapter differs from the Guard's, the adapter then
+// leaves the option to the Guard.
 func (a Adapter) Given(option string) bool { return a.guard.given[option] }
 
 // Check returns why an adapter cannot use the Guard with these options for its leases, or nil. Call
@@ -50,7 +50,7 @@ func (a Adapter) Given(option string) bool { return a.guard.given[option] }
 //     the keys of their adapters
 //   - refused names an option that is among opts, or that New was given with another value than the
 //     zero one: the adapter cannot honor it. The value of the map says why, and what to use instead
-//   - opts has a namespace: what an adapter keeps has that of the Guard
+//   - opts has a namespace: what an adapter keeps has the namespace of its Guard
 //
 // Check does not look at the values of other options: see Guard.Wrap.
 func (a Adapter) Check(refused map[string]string, opts ...Option) error {
@@ -117,14 +117,14 @@ func (a Adapter) Detached() Option { return func(s *settings) { s.detached = tru
 // Name, Result and Skipped have few and fixed values, so they can be labels of a metric.
 type Outcome struct {
 	// Adapter is the adapter's name, such as "http". Name is the kind of work; if it is empty,
-	// Report sets it to that of WithName.
+	// Report sets it to the value of WithName.
 	Adapter, Name string
 	// Result is the adapter's word for the outcome, such as "replayed". Skipped, if it is not
 	// empty, is why the work did not run, for an adapter that has used Probe or has asked no
 	// Guard.
 	Result, Skipped string
-	// Key and Owner are those of the claim, if the adapter may report them. Telemetry redacts
-	// them.
+	// Key and Owner are the key and the owner of the claim, if the adapter may report them.
+	// Telemetry redacts them.
 	Key, Owner string
 	// Label identifies the holder, or the run that finished, if the work was skipped because of
 	// it.

@@ -49,7 +49,7 @@ func (g *Guard) Do(ctx context.Context, key string, f func(context.Context) erro
 	return r.run(f)
 }
 
-// lease returns a lease on the key, which ctx may hold already, and the settings of the call.
+// lease returns a lease on the key, and the settings of the call. It joins a lease that ctx holds.
 func (g *Guard) lease(ctx context.Context, key string, opts []Option) (*Lease, *settings, error) {
 	set, stored, err := g.prepare(key, opts)
 	if err != nil {

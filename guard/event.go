@@ -12,7 +12,7 @@ type Event struct {
 	// Name is the kind of work (WithName), or "". Key is the key as the caller gave it: it may hold
 	// personal data.
 	Name, Key string
-	// Owner is the owner of the claim: that of WithOwner, or the claim's random ID.
+	// Owner is the owner of the claim: the value of WithOwner, or the claim's random ID.
 	Owner string
 	// TTL is the TTL of the lease.
 	TTL time.Duration
@@ -31,7 +31,7 @@ type Purpose uint8
 const (
 	// PurposeRun is the lease of a run.
 	PurposeRun Purpose = iota
-	// PurposeAuxiliary is an adapter's own lease, beside that of the run (Adapter.Auxiliary).
+	// PurposeAuxiliary is an adapter's own lease, beside the lease of the run (Adapter.Auxiliary).
 	PurposeAuxiliary
 	// PurposeCandidate is the lease of a Candidate: its run is a term, and its acquire a campaign.
 	PurposeCandidate
@@ -50,13 +50,13 @@ type StoreAnswer struct {
 	Label string
 }
 
-// A WaitEvent is that of a call that begins to wait for a busy key.
+// A WaitEvent reports that a call begins to wait for a busy key.
 type WaitEvent struct {
 	Event
 	StoreAnswer
 }
 
-// An AcquireEvent is that of the end of an acquire.
+// An AcquireEvent reports the end of an acquire.
 type AcquireEvent struct {
 	Event
 	StoreAnswer // the last one
@@ -94,7 +94,7 @@ const (
 	GrantMissedWakeUp GrantReason = "missed_wake_up"
 )
 
-// A SkipEvent is that of a call whose function will not run.
+// A SkipEvent reports that the function of a call will not run.
 type SkipEvent struct {
 	Event
 	StoreAnswer
@@ -117,14 +117,14 @@ type LeaseEvent struct {
 	Origin context.Context //nolint:containedctx // it is what the event reports
 }
 
-// A RunEvent is that of the begin of a run.
+// A RunEvent reports the start of a run.
 type RunEvent struct {
 	LeaseEvent
 	// Joined means that the run takes place under a lease that its context already held.
 	Joined bool
 }
 
-// A RunEndEvent is that of the end of a run.
+// A RunEndEvent reports the end of a run.
 type RunEndEvent struct {
 	RunEvent
 	// Duration is how long the function took.
@@ -138,7 +138,7 @@ type RunEndEvent struct {
 	Err error
 }
 
-// A RenewEvent is that of a renewal.
+// A RenewEvent reports a renewal.
 type RenewEvent struct {
 	LeaseEvent
 	// Duration is how long the renewal took.
@@ -151,7 +151,7 @@ type RenewEvent struct {
 	Err error
 }
 
-// A LossEvent is that of a lost lease. Start is when it was granted.
+// A LossEvent reports the loss of a lease. Start is when it was granted.
 type LossEvent struct {
 	LeaseEvent
 	// Held is how long the lease was held.
@@ -160,7 +160,7 @@ type LossEvent struct {
 	Err *LostError
 }
 
-// A ReleaseEvent is that of a release.
+// A ReleaseEvent reports a release.
 type ReleaseEvent struct {
 	LeaseEvent
 	// Duration is how long the release took, and Held how long the lease was held before it.
@@ -174,7 +174,7 @@ type ReleaseEvent struct {
 	Err error
 }
 
-// A CallEvent is that of a call to the store, or to a node of a quorum.
+// A CallEvent reports a call to the store, or to a node of a quorum.
 type CallEvent struct {
 	Event
 	StoreAnswer // of OpAcquire
@@ -189,7 +189,7 @@ type CallEvent struct {
 	Err error
 }
 
-// An OrphanEvent is that of the begin or the end of the work on an orphan.
+// An OrphanEvent reports that the work on an orphan begins or has ended.
 type OrphanEvent struct {
 	Event
 	// Op is the call to the store that left the orphan.

@@ -93,7 +93,7 @@ func (a *acquisition) take() (*holder, error) {
 	return h, nil
 }
 
-// accept makes h, which was offered, the holder of the call. It returns false if h is over.
+// accept makes h the holder of the call that was offered it. It returns false if h is over.
 func (h *holder) accept() bool {
 	if !h.valid() {
 		return false
@@ -137,8 +137,8 @@ func (t *storeLease) join(a *acquisition, now time.Duration, previous string) bo
 	return true
 }
 
-// admit lets the first of the waiting calls join t, which was just granted to a call that joins,
-// as long as they join, too. Guard.mu must be held.
+// admit lets the first of the waiting calls join t, until there is one that does not join leases.
+// t was just granted to a call that joins. Guard.mu must be held.
 func (t *storeLease) admit(set *settings, now time.Duration) {
 	g := t.guard
 	g.shared[t.claim.Key] = t

@@ -20,7 +20,7 @@ type holder struct {
 	key        string        // as the caller gave it; the claim has it as the store knows it
 	fence      atomic.Uint64 // the store knows it; DoAll inside of the run raises it
 	owner      string
-	label      string       // its own: the store has that of the first holder
+	label      string       // its own: the store has the label of the first holder
 	previous   string       // the label of the holder that has handed the lease off
 	ctx        leaseContext // the run's, or the lease's
 	life       lazyctx.Context
@@ -78,8 +78,8 @@ func (g *Guard) newHolder(a *acquisition, t *storeLease, at time.Duration) *hold
 	return h
 }
 
-// validUntil returns the instant at which h's validity ends: that of its storeLease, less
-// WithMargin.
+// validUntil returns the instant at which h's validity ends: WithMargin before the end of its
+// storeLease.
 func (h *holder) validUntil() time.Duration { return h.storeLease.validUntil() - h.set.margin }
 
 // end returns the instant at which h ends unless it is renewed.

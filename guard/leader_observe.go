@@ -82,6 +82,6 @@ func (c *Candidate) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 	}
 }
 
-// same reports whether two Leaders are that of one term. A lease that is handed off inside of a
+// same reports whether two Leaders are of one term. A lease that is handed off inside of a
 // process keeps its ID, and the store knows its new fence later.
 func (l Leader) same(other Leader) bool { return l.ID == other.ID && l.Fence == other.Fence }

@@ -137,8 +137,8 @@ func (c *Candidate) contextEnded(ctx context.Context, t *term, err error) error 
 	return fmt.Errorf("%w; the last term: %w", ended, err)
 }
 
-// failures returns the number of campaigns in a row that have failed, with that of t, which ended
-// at an instant. t may be nil. before is the number before it.
+// failures returns the number of campaigns in a row that have failed, including the one of t. The
+// campaign ended at an instant. t may be nil. before is the number of earlier ones.
 func (t *term) failures(before int, at time.Duration) int {
 	switch {
 	case t == nil:

@@ -19,9 +19,9 @@ const (
 	lateRequestWindow = time.Second
 	// patience is how long a release is tried without an answer after its claim must have ended.
 	patience = 5 * time.Second
-	// cleanUpsAtOnce bounds the clean-ups under way. It is queuedAtOnce if the store keeps a
-	// queue: the clean-ups of hundreds of callers that give up must keep up with what they queue,
-	// because others wait behind that.
+	// cleanUpsAtOnce bounds the clean-ups under way. If the store keeps a queue, queuedAtOnce does:
+	// other waiters are behind the claims of callers that give up, so hundreds of these claims must
+	// leave the queue soon.
 	cleanUpsAtOnce = 32
 	queuedAtOnce   = 256
 	// maxOrphans bounds the orphans that wait for a clean-up. maxDrops bounds how many end at

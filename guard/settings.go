@@ -126,7 +126,7 @@ func (s *settings) with(opts []Option) (*settings, error) {
 }
 
 // stored returns the key by which the store knows a key, which check has accepted. Without a
-// namespace, a key that begins with one is a *KeyError: it would be that of another Guard.
+// namespace, a key that begins with one is a *KeyError: it would be a key of another Guard.
 func (s *settings) stored(key string, check func(stored string) error) (string, error) {
 	if s.namespace != "" {
 		key = driver.JoinNamespace(s.namespace, key)
