@@ -111,8 +111,8 @@ func (a *acquisition) use(grant driver.Answer, took time.Duration) (*holder, err
 	a.last = StoreAnswer{State: driver.Granted}
 	a.got, a.stored = h, storedNothing
 	g.schedule.add(t)
-	if g.warning.store != nil {
-		g.warn()
+	if g.warning.store != nil && now >= g.warning.next {
+		g.warn(now)
 	}
 	if g.queues.Len() > 0 {
 		g.queues.Granted(now, g.queueID(a.claim.Key, a.set), a.local, h, took, a.set.among > 1)

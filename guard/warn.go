@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/seed-1795987d/onerun/guard/driver"
+	"github.com/seed-1795987d/onerun/guard/internal/clock"
 )
 
 const (
@@ -30,20 +31,15 @@ func (g *Guard) reportingHooks(set *settings) hooks {
 
 // A warning asks the store for what an operator should know, now and then.
 type warning struct {
-	store  driver.Warner // nil if the Locker is none, or no hook wants to know
-	next   time.Duration // when to ask, by the Guard's clock
-	asking bool
-	last   []string // the last answer
+	store driver.Warner // nil if the Locker is none, or no hook wants to know
+	next  time.Duration // when to ask
+	last  []string      // the last answer
 }
 
-// warn asks for the store's warnings, in the background, if that is due. g.mu must be held.
-func (g *Guard) warn() {
+// warn asks for the store's warnings, in the background, at the instant now. g.mu must be held.
+func (g *Guard) warn(now time.Duration) {
 	w := &g.warning
-	now := g.clock.Now()
-	if w.asking || now < w.next {
-		return
-	}
-	w.asking, w.next = true, now+warnEvery
+	w.next = clock.Never // until the store has answered
 	last := w.last
 	g.background.start(func() {
 		answer := last // unless the store answers
@@ -51,7 +47,7 @@ func (g *Guard) warn() {
 			_ = recover() // a backend that only informs must not end the process
 			g.mu.Lock()
 			defer g.mu.Unlock()
-			w.asking, w.last = false, answer
+			w.next, w.last = now+warnEvery, answer
 		}()
 		ctx, cancel := context.WithTimeout(g.detached(), warnWithin)
 		defer cancel()
