@@ -141,7 +141,7 @@ func WithoutFair() Option {
 func WithOnce(window time.Duration) Option {
 	return func(s *settings) {
 		delete(s.given, "WithOncePer")
-		s.fromStart = false
+		s.period = 0
 		s.span(&s.window, "WithOnce", window)
 	}
 }
@@ -160,7 +160,7 @@ func WithOnce(window time.Duration) Option {
 func WithOncePer(period time.Duration) Option {
 	return func(s *settings) {
 		delete(s.given, "WithOnce")
-		s.fromStart = period != 0
+		s.period = period
 		s.span(&s.window, "WithOncePer", period)
 		s.window -= s.window / periodSlack
 	}

@@ -43,8 +43,8 @@ type settings struct {
 
 // marking says what done marker a run leaves: none if the window is 0.
 type marking struct {
-	window    time.Duration
-	fromStart bool // the window counts from the start of the run
+	window time.Duration
+	period time.Duration // of WithOncePer: the window counts from the start of the run; or 0
 }
 
 // runContext returns the parent of the context of a run, for the context of the caller.
@@ -138,7 +138,7 @@ func (s *settings) stored(key string, check func(stored string) error) (string, 
 
 // onceOption names the option that has set the window.
 func (m marking) onceOption() string {
-	if m.fromStart {
+	if m.period != 0 {
 		return "WithOncePer"
 	}
 	return "WithOnce"
@@ -147,7 +147,7 @@ func (m marking) onceOption() string {
 // lasts returns how long a done marker lasts that is left at an instant by a run whose lease was
 // granted at another, or 0 if there is to be none.
 func (m marking) lasts(granted, at time.Duration) time.Duration {
-	if m.fromStart {
+	if m.period != 0 {
 		return max(0, granted+m.window-at)
 	}
 	return m.window
