@@ -101,7 +101,7 @@ type DoneError struct {
 	// Label identifies the run that finished, see WithLabel. It comes from the store: treat it as
 	// untrusted.
 	Label string
-	// Name is the name of the run that finished, see WithName. It is cut short if the label is long.
+	// Name is the name of the run that finished, see WithName. It is cut if the label is long.
 	Name string
 	// At is when the run ended, by the clock of the store. It is too early if an owner had the key
 	// before the run began (WithOwner), and zero if the label is too long.

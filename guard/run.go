@@ -24,7 +24,7 @@ type run struct {
 type runState uint8
 
 const (
-	runAborted    runState = iota // the function did not return: it panicked, or ended its goroutine
+	runAborted    runState = iota // the function panicked, or ended its goroutine
 	runReturned                   // the function returned
 	runLeaseEnded                 // it returned, and a lease of the run had ended before
 )

@@ -43,7 +43,7 @@ func (t *telemetry) wait(ctx context.Context, e guard.WaitEvent) {
 		return
 	}
 	w := t.names.of(e.Name)
-	if e.Purpose == guard.PurposeCandidate { // it stands by, which is not a wait that somebody has to end
+	if e.Purpose == guard.PurposeCandidate { // it stands by: nobody has to end this wait
 		w.election.follows(ctx, e.StoreAnswer, e.TTL)
 		return
 	}
