@@ -378,3 +378,16 @@ func TestHook_Label_cannotDelayTheRelease(t *testing.T) {
 		require.Regexp(t, " more$", store.Calls()[len(store.Calls())-1].Claim.Label)
 	})
 }
+
+// As of a tick: the lease that runs the function leaves no marker, and another one does.
+func TestHook_Label_ofALeaseWithoutAMarkerIsInTheMarkerOfAnother(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
+		hook := guard.WithHook(guard.Hook{Label: func(context.Context) string { return "more" }})
+		marker, lease := hold(t, g, "marker", guard.WithOnce(time.Hour), hook), hold(t, g, "k", hook)
+		var run context.Context
+		require.NoError(t, lease.Run(lease.Context(), func(ctx context.Context) error { run = ctx; return nil }))
+		require.NoError(t, marker.Complete(run))
+		require.Regexp(t, " more$", store.Calls()[len(store.Calls())-1].Claim.Label)
+		require.NoError(t, lease.Release(t.Context()))
+	})
+}
