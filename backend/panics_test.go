@@ -139,7 +139,7 @@ var rogueCalls = map[string]func(ctx context.Context, l guard.Locker) error{
 		return err
 	},
 	"RenewBatch": func(ctx context.Context, l guard.Locker) (err error) {
-		b, _ := driver.Ability[driver.BatchRenewer](l)
+		b, _ := l.(driver.BatchRenewer)
 		b.RenewBatch(ctx, []driver.Claim{claimed("k"), claimed("other")}, func(i int, _ bool, e error) {
 			if i == 1 {
 				err = e
@@ -152,41 +152,41 @@ var rogueCalls = map[string]func(ctx context.Context, l guard.Locker) error{
 		return err
 	},
 	"Append": func(ctx context.Context, l guard.Locker) error {
-		ledger, _ := driver.Ability[driver.Ledger](l)
+		ledger, _ := l.(driver.Ledger)
 		return ledger.Append(ctx, "log", driver.Entry{At: 1, Record: []byte("r")}, 10)
 	},
 	"Entries": func(ctx context.Context, l guard.Locker) error {
-		ledger, _ := driver.Ability[driver.Ledger](l)
+		ledger, _ := l.(driver.Ledger)
 		_, err := ledger.Entries(ctx, "log", 10)
 		return err
 	},
 	"Raise": func(ctx context.Context, l guard.Locker) error {
-		ledger, _ := driver.Ability[driver.Ledger](l)
+		ledger, _ := l.(driver.Ledger)
 		_, err := ledger.Raise(ctx, "log", "counter", 1)
 		return err
 	},
 	"Show": func(ctx context.Context, l guard.Locker) error {
-		i, _ := driver.Ability[driver.Inspector](l)
+		i, _ := l.(driver.Inspector)
 		_, err := i.Show(ctx, "k")
 		return err
 	},
 	"Keys": func(ctx context.Context, l guard.Locker) error {
-		i, _ := driver.Ability[driver.Inspector](l)
+		i, _ := l.(driver.Inspector)
 		_, _, err := i.Keys(ctx, "", "", 10)
 		return err
 	},
 	"Break": func(ctx context.Context, l guard.Locker) error {
-		i, _ := driver.Ability[driver.Inspector](l)
+		i, _ := l.(driver.Inspector)
 		_, err := i.Break(ctx, "k", claimed("k").ID, driver.Break{})
 		return err
 	},
 	"Forget": func(ctx context.Context, l guard.Locker) error {
-		i, _ := driver.Ability[driver.Inspector](l)
+		i, _ := l.(driver.Inspector)
 		_, err := i.Forget(ctx, "k")
 		return err
 	},
 	"Warnings": func(ctx context.Context, l guard.Locker) error {
-		w, _ := driver.Ability[driver.Warner](l)
+		w, _ := l.(driver.Warner)
 		if all := w.Warnings(ctx); len(all) > 0 {
 			return all[0]
 		}

@@ -57,7 +57,7 @@ func TestServiceThatParsesLua_eachKindOfLockerWorks(t *testing.T) {
 				require.NoError(t, g.Do(ctx, key, nothing, guard.WithOnce(time.Minute), guard.WithFair()))
 				require.ErrorIs(t, g.Do(ctx, key, nothing), guard.ErrDone)
 				require.NoError(t, g.Close(ctx))
-				warner, _ := driver.Ability[driver.Warner](l)
+				warner, _ := l.(driver.Warner)
 				warnings := warner.Warnings(ctx)
 				require.Len(t, warnings, 1)
 				require.ErrorContains(t, warnings[0], "script_check_enable")

@@ -20,10 +20,10 @@ type backend struct {
 
 func newBackend(l Locker) backend {
 	b := backend{locker: l, comparable: reflect.ValueOf(l).Comparable(), facts: driver.Describe(l)}
-	b.batch, _ = driver.Ability[driver.BatchRenewer](l)
-	b.subscriber, _ = driver.Ability[driver.Subscriber](l)
-	b.ledger, _ = driver.Ability[driver.Ledger](l)
-	b.inspector, _ = driver.Ability[driver.Inspector](l)
+	b.batch, _ = l.(driver.BatchRenewer)
+	b.subscriber, _ = l.(driver.Subscriber)
+	b.ledger, _ = l.(driver.Ledger)
+	b.inspector, _ = l.(driver.Inspector)
 	return b
 }
 

@@ -298,13 +298,8 @@ func (unfit) Describe() driver.Description {
 	return driver.Description{Err: &guard.SettingError{Setting: "client", Reason: "is unfit"}}
 }
 
-// wrapped is a Locker around another one.
-type wrapped struct{ guard.Locker }
-
-func (w wrapped) Unwrap() guard.Locker { return w.Locker }
-
 func TestNew_checksTheLocker(t *testing.T) {
-	_, err := guard.New(wrapped{unfit{memory.New()}})
+	_, err := guard.New(driver.Wrapper{Locker: unfit{memory.New()}})
 	require.ErrorContains(t, err, "client: is unfit")
 }
 

@@ -413,13 +413,8 @@ func TestWithFair_isRefusedIfTheBackendKeepsNoQueue(t *testing.T) {
 	require.NoError(t, g.Close(t.Context()))
 }
 
-// unwrapper wraps another Locker.
-type unwrapper struct{ guard.Locker }
-
-func (u unwrapper) Unwrap() guard.Locker { return u.Locker }
-
 func TestWithFair_findsTheQueueOfAWrappedLocker(t *testing.T) {
-	g, err := guard.New(unwrapper{memory.New()}, guard.WithFair(), guard.WithWait(time.Second))
+	g, err := guard.New(driver.Wrapper{Locker: memory.New()}, guard.WithFair(), guard.WithWait(time.Second))
 	require.NoError(t, err)
 	require.NoError(t, g.Do(t.Context(), "k", nothing))
 	require.NoError(t, g.Close(t.Context()))

@@ -87,7 +87,7 @@ func New(locker Locker, opts ...Option) (*Guard, error) {
 		g.byDefault = hooks{new(defaultLog).hook(g)}
 	}
 	if slices.ContainsFunc(g.reportingHooks(set), func(h Hook) bool { return h.Warn != nil }) {
-		g.warning.store, _ = driver.Ability[driver.Warner](locker)
+		g.warning.store, _ = locker.(driver.Warner)
 	}
 	g.queues = queue.New[*acquisition](g.jitter, g.notifies())
 	if err := g.check(set); err != nil {

@@ -137,7 +137,7 @@ func eachKey(keys []*keyState, f func(k *keyState) error) {
 // if the Locker can. These requests pass the queues by: each of two calls could be the head of the
 // queue that the other one waits in.
 func (s *multiAcquire) acquireBatch(keys []*keyState) {
-	l, ok := driver.Ability[driver.BatchAcquirer](s.guard.locker)
+	l, ok := s.guard.locker.(driver.BatchAcquirer)
 	if !ok {
 		return
 	}
@@ -223,7 +223,7 @@ func (g *Guard) releaseAll(ctx context.Context, leases []*Lease) error {
 // releaseBatch sends the releases in one call to the store, if the Locker can. It leaves those
 // without an answer to release.end.
 func (g *Guard) releaseBatch(ctx context.Context, releases []release) {
-	l, ok := driver.Ability[driver.BatchAcquirer](g.locker)
+	l, ok := g.locker.(driver.BatchAcquirer)
 	if !ok {
 		return
 	}

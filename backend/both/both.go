@@ -128,7 +128,7 @@ func (l *Locker) Close() error {
 // Warnings implements driver.Warner. It asks both backends.
 func (l *Locker) Warnings(ctx context.Context) (all []error) {
 	for _, s := range l.sides {
-		if w, ok := driver.Ability[driver.Warner](s.Locker); ok {
+		if w, ok := s.Locker.(driver.Warner); ok {
 			all = append(all, w.Warnings(ctx)...)
 		}
 	}

@@ -13,7 +13,7 @@ var errNoLedger = errors.New("it has no ledger")
 func (l *Locker) eachLedger(name string, f func(i int, ledger driver.Ledger) error) error {
 	for i, s := range l.sides {
 		var err error = &driver.StoreError{Op: driver.OpLedger, Key: name, Kind: driver.KindUnsupported, Err: errNoLedger}
-		if ledger, ok := driver.Ability[driver.Ledger](s.Locker); ok {
+		if ledger, ok := s.Locker.(driver.Ledger); ok {
 			err = f(i, ledger)
 		}
 		if err != nil {

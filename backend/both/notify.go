@@ -18,7 +18,7 @@ import (
 func (l *Locker) Subscribe(key, _ string, notify func(in time.Duration)) (stop func()) {
 	var subscribers [2]driver.Subscriber
 	for i, s := range l.sides {
-		n, ok := driver.Ability[driver.Subscriber](s.Locker)
+		n, ok := s.Locker.(driver.Subscriber)
 		if !ok || driver.Describe(s.Locker).Polls {
 			return func() {}
 		}

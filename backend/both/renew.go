@@ -81,7 +81,7 @@ func (r *renewal) result() error {
 
 // renewBatch renews the claims on a side, and calls report once for each.
 func (s side) renewBatch(ctx context.Context, claims []driver.Claim, report func(i int, held bool, err error)) {
-	if b, ok := driver.Ability[driver.BatchRenewer](s.Locker); ok {
+	if b, ok := s.Locker.(driver.BatchRenewer); ok {
 		b.RenewBatch(ctx, claims, report)
 		return
 	}

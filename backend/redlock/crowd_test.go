@@ -92,8 +92,8 @@ func (r remote) Release(ctx context.Context, c driver.Claim, after driver.After)
 	return held, err
 }
 
-// Unwrap has driver.Ability find that the node shares keys.
-func (r remote) Unwrap() driver.Locker { return r.store }
+// Describe says that the node shares keys.
+func (r remote) Describe() driver.Description { return r.store.Describe() }
 
 func (r remote) Subscribe(_, _ string, notify func(time.Duration)) (stop func()) {
 	return r.store.subscribe(func() { time.AfterFunc(r.network.delay(), func() { notify(0) }) })

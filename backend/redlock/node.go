@@ -47,8 +47,8 @@ type node struct {
 func newNode(of *Locker, i int, l driver.Locker) *node {
 	n := &node{Locker: l, quorum: of, index: i, name: fmt.Sprintf("node %d", i+1), facts: driver.Describe(l), epoch: time.Now()}
 	n.addr = cmp.Or(n.facts.Addr, n.name)
-	n.batch, _ = driver.Ability[driver.BatchRenewer](l)
-	n.starter, _ = driver.Ability[driver.Starter](l)
+	n.batch, _ = l.(driver.BatchRenewer)
+	n.starter, _ = l.(driver.Starter)
 	return n
 }
 
@@ -246,7 +246,7 @@ func reportAll(claims []driver.Claim, err error, report func(i int, held bool, e
 func askAbility[A, T any](
 	ctx context.Context, n *node, op driver.Op, key string, ask func(context.Context, A) (T, error),
 ) (value T, err error) {
-	a, ok := driver.Ability[A](n.Locker)
+	a, ok := n.Locker.(A)
 	if !ok {
 		return value, &driver.StoreError{Backend: n.name, Op: op, Key: key, Kind: driver.KindUnsupported, Err: unsupported[op]}
 	}

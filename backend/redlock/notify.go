@@ -20,7 +20,7 @@ func (l *Locker) Subscribe(key, _ string, notify func(in time.Duration)) (stop f
 	e := &notifications{quorum: l.quorum, wake: func() { notify(0) }, said: make([]bool, len(l.nodes))}
 	var stops []func()
 	for _, n := range l.nodes {
-		if subscriber, ok := driver.Ability[driver.Subscriber](n.Locker); ok {
+		if subscriber, ok := n.Locker.(driver.Subscriber); ok {
 			stops = append(stops, subscriber.Subscribe(key, "", func(time.Duration) { e.add(n.index) }))
 		}
 	}

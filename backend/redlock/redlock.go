@@ -178,7 +178,7 @@ func drift(ttl time.Duration) time.Duration { return ttl/100 + 2*time.Millisecon
 // Warnings implements driver.Warner: it asks all nodes at once.
 func (l *Locker) Warnings(ctx context.Context) []error {
 	r := gather(ctx, l, l.nodes, identifyTimeout, each(func(_ context.Context, n *node) ([]error, error) {
-		w, ok := driver.Ability[driver.Warner](n.Locker)
+		w, ok := n.Locker.(driver.Warner)
 		if !ok {
 			return nil, nil
 		}

@@ -17,11 +17,6 @@ import (
 	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 )
 
-// A wrapper is around another Locker, and has its abilities.
-type wrapper struct{ guard.Locker }
-
-func (w wrapper) Unwrap() guard.Locker { return w.Locker }
-
 func TestNew_refusesNodesThatCannotWork(t *testing.T) {
 	at := func(addr string) guard.Locker {
 		rdb := redis.NewClient(&redis.Options{Addr: addr})
@@ -40,7 +35,7 @@ func TestNew_refusesNodesThatCannotWork(t *testing.T) {
 		"a nil pointer":          {append(memories(2), (*memory.Locker)(nil)), "nodes", "(number 3): must not be nil"},
 		"a Locker twice":         {[]guard.Locker{one, memory.New(), one}, "nodes", "(numbers 1 and 3): must not be the same Locker"},
 		"a server twice":         {[]guard.Locker{at("a:1"), at("b:1"), at("c:1"), at("b:1")}, "nodes", "(numbers 2 and 4): must not be on the same server, b:1"},
-		"a server wrapped":       {[]guard.Locker{at("a:1"), at("b:1"), wrapper{at("a:1")}}, "nodes", "(numbers 1 and 3): must not be on the same server, a:1"},
+		"a server wrapped":       {[]guard.Locker{at("a:1"), at("b:1"), driver.Wrapper{Locker: at("a:1")}}, "nodes", "(numbers 1 and 3): must not be on the same server, a:1"},
 		"a node that is refused": {append(memories(2), single.New(nil)), "client", "redlock: node 3"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -57,7 +52,7 @@ func TestNew_refusesNodesThatCannotWork(t *testing.T) {
 
 func TestNew_aKeyIsOneIfEveryNodeCanHoldIt(t *testing.T) {
 	picky := picky{memory.New()}
-	g := newGuard(t, redlock.New(append(memories(2), wrapper{picky})))
+	g := newGuard(t, redlock.New(append(memories(2), driver.Wrapper{Locker: picky})))
 	var refused *guard.KeyError
 	require.ErrorAs(t, g.Do(t.Context(), "bad", nothing), &refused)
 	require.ErrorAs(t, g.Do(t.Context(), "", nothing), &refused)

@@ -125,9 +125,11 @@ type server interface {
 	guard.Locker
 	driver.BatchRenewer
 	driver.Describer
+	driver.Inspector
 	driver.Ledger
 	driver.Starter
 	driver.Subscriber
+	driver.Warner
 }
 
 // A counted node counts the calls that are under way, but for renewals.
@@ -135,9 +137,6 @@ type counted struct {
 	server
 	underWay *atomic.Int64
 }
-
-// Unwrap has driver.Ability find what only some backends can do.
-func (c counted) Unwrap() guard.Locker { return c.server }
 
 func (c counted) StartAcquire(ctx context.Context, claim driver.Claim, done func(driver.Answer, error)) {
 	c.underWay.Add(1)

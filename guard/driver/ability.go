@@ -5,32 +5,6 @@ import (
 	"time"
 )
 
-// An Unwrapper is a Locker around another one. A Guard finds the abilities of the inner Locker
-// through it.
-type Unwrapper interface {
-	Unwrap() Locker
-}
-
-// maxWrapped bounds how many Lockers are unwrapped: Unwrap methods may lead in a circle.
-const maxWrapped = 100
-
-// Ability finds an ability, such as BatchRenewer, in a Locker or in the Lockers that it wraps. If
-// several have it, the outermost one is returned.
-func Ability[T any](l Locker) (T, bool) {
-	for range maxWrapped {
-		if a, ok := l.(T); ok {
-			return a, true
-		}
-		u, ok := l.(Unwrapper)
-		if !ok {
-			break
-		}
-		l = u.Unwrap()
-	}
-	var none T
-	return none, false
-}
-
 // A BatchRenewer is a Locker that can renew many claims in one round trip.
 type BatchRenewer interface {
 	// RenewBatch renews the claims, which all have the same TTL. It calls report once for each

@@ -71,16 +71,8 @@ type Description struct {
 // may keep owners.
 func Describe(l Locker) Description {
 	d := Description{Owners: true}
-	described, ok := Ability[Describer](l)
-	if ok {
+	if described, ok := l.(Describer); ok {
 		d = described.Describe()
-	}
-	for range maxWrapped {
-		u, wraps := l.(Unwrapper)
-		if !wraps || u.Unwrap() == nil {
-			break
-		}
-		l = u.Unwrap()
 	}
 	if d.Name == "" {
 		d.Name, _, _ = strings.Cut(strings.TrimLeft(fmt.Sprintf("%T", l), "*"), ".")

@@ -21,12 +21,9 @@ func abandonedChecks() []check {
 
 // A leaver is a Locker whose answers to claims arrive just after the caller has left.
 type leaver struct {
-	guard.Locker
+	driver.Wrapper
 	leave func()
 }
-
-// Unwrap implements driver.Unwrapper.
-func (l leaver) Unwrap() guard.Locker { return l.Locker }
 
 func (l leaver) TryAcquire(ctx context.Context, c driver.Claim) (driver.Answer, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
@@ -41,7 +38,7 @@ func (s *subject) callInVain(key string, opts ...guard.Option) {
 	s.Helper()
 	ctx, leave := context.WithCancel(s.Context())
 	defer leave()
-	g, err := guard.New(leaver{s.there.locker, leave}, append(opts, guard.WithTTL(long))...)
+	g, err := guard.New(leaver{driver.Wrapper{Locker: s.there.locker}, leave}, append(opts, guard.WithTTL(long))...)
 	require.NoError(s, err)
 	err = g.Do(ctx, key, func(context.Context) error { return nil })
 	require.ErrorIs(s, err, context.Canceled)

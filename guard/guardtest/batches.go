@@ -46,7 +46,7 @@ func (s *subject) renewBatch(ctx context.Context, claims []driver.Claim) *batch 
 			b.late++
 		}
 	}
-	if r, ok := driver.Ability[driver.BatchRenewer](s.here.locker); ok {
+	if r, ok := s.here.locker.(driver.BatchRenewer); ok {
 		r.RenewBatch(ctx, claims, report)
 	} else {
 		for i, c := range claims {
@@ -157,7 +157,7 @@ func emptyBatch(s *subject) {
 // acquiresBatch makes a batch of claims, and releases them, if the Locker is a
 // driver.BatchAcquirer.
 func acquiresBatch(s *subject) {
-	l, ok := driver.Ability[driver.BatchAcquirer](s.here.locker)
+	l, ok := s.here.locker.(driver.BatchAcquirer)
 	if !ok {
 		return
 	}
@@ -214,7 +214,7 @@ func acquiresBatch(s *subject) {
 }
 
 func failsBatchOfClaims(s *subject) {
-	l, ok := driver.Ability[driver.BatchAcquirer](s.here.locker)
+	l, ok := s.here.locker.(driver.BatchAcquirer)
 	if !ok {
 		return
 	}

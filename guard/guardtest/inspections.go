@@ -37,7 +37,7 @@ func inspectionChecks() []check {
 
 func (p process) inspector() driver.Inspector {
 	p.t.Helper()
-	i, ok := driver.Ability[driver.Inspector](p.locker)
+	i, ok := p.locker.(driver.Inspector)
 	require.True(p.t, ok, "Backend.Inspects is set, but the Locker is no driver.Inspector")
 	return i
 }

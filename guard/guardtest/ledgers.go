@@ -31,7 +31,7 @@ func hasLedger(b Backend) bool { return b.Ledger }
 
 func (p process) ledger() driver.Ledger {
 	p.t.Helper()
-	l, ok := driver.Ability[driver.Ledger](p.locker)
+	l, ok := p.locker.(driver.Ledger)
 	require.True(p.t, ok, "Backend.Ledger is set, but the Locker is no driver.Ledger")
 	return l
 }

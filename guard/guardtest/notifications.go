@@ -20,7 +20,7 @@ func notificationChecks() []check {
 // subscribe subscribes to the key, and returns a counter of the notifications.
 func (p process) subscribe(key string) (notified *atomic.Int64, stop func()) {
 	p.t.Helper()
-	n, ok := driver.Ability[driver.Subscriber](p.locker)
+	n, ok := p.locker.(driver.Subscriber)
 	require.True(p.t, ok, "Backend.Notifies is set, but the Locker is no driver.Subscriber")
 	require.False(p.t, driver.Describe(p.locker).Polls, "Backend.Notifies is set, but also Description.Polls")
 	notified = &atomic.Int64{}

@@ -202,7 +202,7 @@ func (b *claimSubscriber) wakeUps() (n int) {
 // subscribeClaim subscribes for a queued claim, and returns when the subscription has begun.
 func (s *subject) subscribeClaim(p process, c driver.Claim) (b *claimSubscriber, stop func()) {
 	s.Helper()
-	q, ok := driver.Ability[driver.Subscriber](p.locker)
+	q, ok := p.locker.(driver.Subscriber)
 	require.True(s, ok, "Backend.Queues is set, but the Locker is no driver.Subscriber")
 	require.True(s, driver.Describe(p.locker).Queue, "Backend.Queues is set, but not Description.Queue")
 	b = &claimSubscriber{}

@@ -8,10 +8,9 @@ import (
 	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
-// recorder is a Locker that records the calls of a Guard and the answers. Its other abilities are
-// those of the inner Locker.
+// recorder is a Locker that records the calls of a Guard and the answers.
 type recorder struct {
-	guard.Locker
+	driver.Wrapper
 	log *Log
 }
 
@@ -21,27 +20,54 @@ type batchRecorder struct {
 	batch driver.BatchRenewer
 }
 
-var (
-	_ driver.Unwrapper    = recorder{}
-	_ driver.BatchRenewer = batchRecorder{}
-)
+// severalRecorder is a batchRecorder around a Locker that makes several claims at once.
+type severalRecorder struct {
+	batchRecorder
+	several driver.BatchAcquirer
+}
 
 // Record returns l as a Locker whose calls are written to the log.
 func (l *Log) Record(inner guard.Locker) guard.Locker {
-	r := recorder{inner, l}
-	if batch, ok := driver.Ability[driver.BatchRenewer](inner); ok {
-		return batchRecorder{r, batch}
+	r := recorder{driver.Wrapper{Locker: inner}, l}
+	renewer, ok := inner.(driver.BatchRenewer)
+	if !ok {
+		return r
 	}
-	return r
+	batch := batchRecorder{r, renewer}
+	if several, ok := inner.(driver.BatchAcquirer); ok {
+		return severalRecorder{batch, several}
+	}
+	return batch
 }
-
-// Unwrap implements driver.Unwrapper.
-func (r recorder) Unwrap() guard.Locker { return r.Locker }
 
 // TryAcquire implements guard.Locker.
 func (r recorder) TryAcquire(ctx context.Context, c driver.Claim) (driver.Answer, error) {
 	e := r.begin(Acquire, c)
 	grant, err := r.Locker.TryAcquire(ctx, c)
+	r.acquired(e, c, grant, err)
+	return grant, err
+}
+
+// AcquireBatch implements driver.BatchAcquirer.
+func (r severalRecorder) AcquireBatch(ctx context.Context, claims []driver.Claim, report func(int, driver.Answer, error)) {
+	all := r.beginAll(Acquire, claims)
+	r.several.AcquireBatch(ctx, claims, func(i int, grant driver.Answer, err error) {
+		r.acquired(all[i], claims[i], grant, err)
+		report(i, grant, err)
+	})
+}
+
+// ReleaseBatch implements driver.BatchAcquirer.
+func (r severalRecorder) ReleaseBatch(ctx context.Context, claims []driver.Claim, report func(int, bool, error)) {
+	all := r.beginAll(Release, claims)
+	r.several.ReleaseBatch(ctx, claims, func(i int, held bool, err error) {
+		r.answer(all[i], held, err)
+		report(i, held, err)
+	})
+}
+
+// acquired writes what the store has answered to a claim.
+func (r recorder) acquired(e Event, c driver.Claim, grant driver.Answer, err error) {
 	e.Fence = grant.Fence
 	switch {
 	case err != nil:
@@ -59,7 +85,6 @@ func (r recorder) TryAcquire(ctx context.Context, c driver.Claim) (driver.Answer
 		e.Outcome = Busy
 	}
 	r.log.End(e)
-	return grant, err
 }
 
 // Renew implements guard.Locker.
@@ -72,10 +97,7 @@ func (r recorder) Renew(ctx context.Context, c driver.Claim) (bool, error) {
 
 // RenewBatch implements driver.BatchRenewer.
 func (r batchRecorder) RenewBatch(ctx context.Context, claims []driver.Claim, report func(int, bool, error)) {
-	all := make([]Event, len(claims))
-	for i, c := range claims {
-		all[i] = r.begin(Renew, c)
-	}
+	all := r.beginAll(Renew, claims)
 	r.batch.RenewBatch(ctx, claims, func(i int, held bool, err error) {
 		r.answer(all[i], held, err)
 		report(i, held, err)
@@ -92,6 +114,14 @@ func (r recorder) Release(ctx context.Context, c driver.Claim, after driver.Afte
 
 func (r recorder) begin(kind Kind, c driver.Claim) Event {
 	return r.log.Begin(Event{Kind: kind, Key: c.Key, Claim: c.ID, Fence: c.Fence, Reserve: c.Reserve, TTL: c.TTL})
+}
+
+func (r recorder) beginAll(kind Kind, claims []driver.Claim) []Event {
+	all := make([]Event, len(claims))
+	for i, c := range claims {
+		all[i] = r.begin(kind, c)
+	}
+	return all
 }
 
 // answer writes what the store has said to a renewal or a release.

@@ -17,15 +17,15 @@ import (
 
 // asksFor has Guards ask for something else to be left behind.
 func asksFor(change func(c driver.Claim, after driver.After) driver.After) mutation {
-	return mutation{asks: func(inner guard.Locker, p *process) guard.Locker { return leaver{mutant{inner, p}, change} }}
+	return mutation{asks: func(inner guard.Locker, _ *process) guard.Locker {
+		return leaver{driver.Wrapper{Locker: inner}, change}
+	}}
 }
 
 type leaver struct {
-	mutant
+	driver.Wrapper
 	change func(c driver.Claim, after driver.After) driver.After
 }
-
-func (m leaver) Unwrap() guard.Locker { return m.Locker }
 
 func (m leaver) Release(ctx context.Context, c driver.Claim, after driver.After) (bool, error) {
 	return m.Locker.Release(ctx, c, m.change(c, after))

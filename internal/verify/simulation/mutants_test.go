@@ -138,13 +138,11 @@ func (m unraised) RenewBatch(ctx context.Context, claims []driver.Claim, report 
 }
 
 // useNextFence has a Guard use the fence after those that the store has granted.
-func useNextFence(inner guard.Locker, p *process) guard.Locker {
-	return nextFence{mutant{inner, p}}
+func useNextFence(inner guard.Locker, _ *process) guard.Locker {
+	return nextFence{driver.Wrapper{Locker: inner}}
 }
 
-type nextFence struct{ mutant }
-
-func (m nextFence) Unwrap() guard.Locker { return m.Locker }
+type nextFence struct{ driver.Wrapper }
 
 func (m nextFence) TryAcquire(ctx context.Context, c driver.Claim) (driver.Answer, error) {
 	grant, err := m.Locker.TryAcquire(ctx, c)

@@ -12,7 +12,7 @@ import (
 
 // A recorder is a Locker that records the calls of a Guard and the answers.
 type recorder struct {
-	guard.Locker
+	driver.Wrapper
 	process *process
 }
 
@@ -25,14 +25,16 @@ type batchRecorder struct {
 }
 
 func record(p *process, l guard.Locker) guard.Locker {
-	r := recorder{l, p}
-	if driver.Describe(l).Shares != nil {
-		return recordSharing(r)
+	r := recorder{driver.Wrapper{Locker: l}, p}
+	renewer, ok := l.(driver.BatchRenewer)
+	if !ok {
+		return r
 	}
-	if batch, ok := l.(driver.BatchRenewer); ok {
-		return batchRecorder{r, batch}
+	batch := batchRecorder{r, renewer}
+	if several, ok := l.(driver.BatchAcquirer); ok {
+		return severalRecorder{batch, several}
 	}
-	return r
+	return batch
 }
 
 // An attempt is in the context of a call. It records whether the call has handed its lease off.
@@ -52,11 +54,15 @@ func noteHandOff(ctx context.Context, e guard.ReleaseEvent) {
 	}
 }
 
-func (r recorder) Unwrap() guard.Locker { return r.Locker }
-
-// Subscribe never notifies: waiters poll. A backend's pushes have no order that a seed could
-// repeat, because it ranges over maps and takes pauses from random numbers that are not seeded.
-func (r recorder) Subscribe(string, string, func(time.Duration)) (stop func()) { return func() {} }
+// Subscribe has the nodes of the simulation notify. Other backends never do: waiters poll. A
+// backend's pushes have no order that a seed could repeat, because it ranges over maps and takes
+// pauses from random numbers that are not seeded.
+func (r recorder) Subscribe(key, id string, notify func(time.Duration)) (stop func()) {
+	if r.process.world.nodes == nil {
+		return func() {}
+	}
+	return r.Wrapper.Subscribe(key, id, notify)
+}
 
 // goOn returns when the process is not stopped, or goes on. A request whose context has ended by
 // then is not sent: a client that has both an ended context and a connection picks either.

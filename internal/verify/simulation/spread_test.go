@@ -13,7 +13,7 @@ import (
 // one instant, with that of a context: whichever the runtime took first would be the first in a
 // queue, get the next random number, or decide a ballot.
 type spreader struct {
-	guard.Locker
+	driver.Wrapper
 	world *world
 	name  string
 }
@@ -24,27 +24,26 @@ type batchSpreader struct {
 	batch driver.BatchRenewer
 }
 
-// nodeSpreader is a batchSpreader around a Locker with all that a quorum can ask of its nodes.
+// nodeSpreader is a batchSpreader around a Locker on one Redis.
 type nodeSpreader struct {
 	batchSpreader
 	facts   driver.Description
 	starter driver.Starter
+	several driver.BatchAcquirer
 }
 
 func spread(w *world, name string, l guard.Locker) guard.Locker {
-	s := spreader{l, w, name}
-	batch, ok := l.(driver.BatchRenewer)
+	s := spreader{driver.Wrapper{Locker: l}, w, name}
+	renewer, ok := l.(driver.BatchRenewer)
 	if !ok {
 		return s
 	}
-	facts := driver.Describe(l)
-	if starter, ok := l.(driver.Starter); ok && facts.ServerID != nil {
-		return nodeSpreader{batchSpreader{s, batch}, facts, starter}
+	batch := batchSpreader{s, renewer}
+	if starter, ok := l.(driver.Starter); ok {
+		return nodeSpreader{batch, driver.Describe(l), starter, l.(driver.BatchAcquirer)}
 	}
-	return batchSpreader{s, batch}
+	return batch
 }
-
-func (s spreader) Unwrap() guard.Locker { return s.Locker }
 
 // sleep sleeps for a time that depends on the claim, and not on the order in which goroutines run.
 func (s spreader) sleep(op string, c driver.Claim) {
@@ -85,6 +84,22 @@ func (s nodeSpreader) Describe() driver.Description {
 		return s.facts.ServerID(ctx)
 	}
 	return facts
+}
+
+func (s nodeSpreader) AcquireBatch(ctx context.Context, claims []driver.Claim, report func(int, driver.Answer, error)) {
+	s.sleep("acquire", claims[0])
+	s.several.AcquireBatch(ctx, claims, func(i int, grant driver.Answer, err error) {
+		s.sleep("acquired", claims[i])
+		report(i, grant, err)
+	})
+}
+
+func (s nodeSpreader) ReleaseBatch(ctx context.Context, claims []driver.Claim, report func(int, bool, error)) {
+	s.sleep("release", claims[0])
+	s.several.ReleaseBatch(ctx, claims, func(i int, held bool, err error) {
+		s.sleep("released", claims[i])
+		report(i, held, err)
+	})
 }
 
 func (s nodeSpreader) StartAcquire(ctx context.Context, c driver.Claim, done func(driver.Answer, error)) {

@@ -72,9 +72,7 @@ func TestScheduler_shutdownLeavesTicksOfOthersAtOnce(t *testing.T) {
 
 // A droppedRelease is a store to which no release gets through, as if each process were killed
 // right after it has enqueued.
-type droppedRelease struct{ guard.Locker }
-
-func (l droppedRelease) Unwrap() guard.Locker { return l.Locker }
+type droppedRelease struct{ driver.Wrapper }
 
 func (l droppedRelease) Release(context.Context, driver.Claim, driver.After) (bool, error) {
 	return false, errors.New("the connection is gone")
@@ -95,7 +93,7 @@ func TestScheduler_retentionKeepsOutASecondTaskIfTheMarkerIsMissing(t *testing.T
 		return nil
 	})))
 	t.Cleanup(consumer.Shutdown)
-	g, err := guard.New(droppedRelease{single.New(site.server.Client(t))}, guard.WithNamespace("test"))
+	g, err := guard.New(droppedRelease{driver.Wrapper{Locker: single.New(site.server.Client(t))}}, guard.WithNamespace("test"))
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = g.Close(context.Background()) })
 	var dies, other hookLog

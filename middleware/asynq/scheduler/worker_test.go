@@ -59,7 +59,7 @@ func (p *orderProvider) GetConfigs() ([]*asynq.PeriodicTaskConfig, error) {
 
 // A blockedRelease is a store to which no release gets through.
 type blockedRelease struct {
-	guard.Locker
+	driver.Wrapper
 	say func(...any)
 }
 
@@ -67,8 +67,6 @@ func (l blockedRelease) Release(_ context.Context, c driver.Claim, after driver.
 	l.say("releases", strings.TrimPrefix(c.Key, "test::asynq-tick:"), after.Done)
 	select {}
 }
-
-func (l blockedRelease) Unwrap() guard.Locker { return l.Locker }
 
 // schedulerProcess is a process that does what schedulerEnv says, until it gets SIGTERM. It says
 // what happens.
@@ -98,7 +96,7 @@ func runScheduler(say func(...any)) error {
 	rdb := redis.NewClient(&redis.Options{Addr: order.Addr})
 	locker := guard.Locker(single.New(rdb))
 	if order.Block == "release" {
-		locker = blockedRelease{locker, say}
+		locker = blockedRelease{driver.Wrapper{Locker: locker}, say}
 	}
 	g, err := guard.New(locker, guard.WithNamespace("test"))
 	if err != nil {

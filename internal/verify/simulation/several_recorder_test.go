@@ -2,43 +2,17 @@ package simulation_test
 
 import (
 	"context"
-	"time"
 
-	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
-// A sharingRecorder is a recorder around a node, which notifies waiters in an order that a seed
-// repeats.
-type sharingRecorder struct {
-	batchRecorder
-	queuer driver.Subscriber
-}
-
-// A severalRecorder is a sharingRecorder around a node that takes several claims in one request.
+// A severalRecorder is a recorder around a Locker that takes several claims in one request.
 type severalRecorder struct {
-	sharingRecorder
+	batchRecorder
 	several driver.BatchAcquirer
 }
 
 var _ driver.BatchAcquirer = severalRecorder{}
-
-func recordSharing(r recorder) guard.Locker {
-	batch := batchRecorder{r, r.Locker.(driver.BatchRenewer)}
-	queuer, ok := r.Locker.(driver.Subscriber)
-	if !ok {
-		return batch
-	}
-	s := sharingRecorder{batch, queuer}
-	if several, ok := r.Locker.(driver.BatchAcquirer); ok {
-		return severalRecorder{s, several}
-	}
-	return s
-}
-
-func (r sharingRecorder) Subscribe(key, id string, notify func(time.Duration)) (stop func()) {
-	return r.queuer.Subscribe(key, id, notify)
-}
 
 func (r severalRecorder) AcquireBatch(ctx context.Context, claims []driver.Claim, report func(int, driver.Answer, error)) {
 	calls := r.beginAll("acquire", claims)
