@@ -102,7 +102,7 @@ var safety = []mutant{
 	},
 	{
 		name: "mutant_clean_up_once", rule: 5, does: "the clean-up is not repeated for a request that arrives after it",
-		hunks: []hunk{{"guard/orphan.go", "case o.state != orphanUnanswered && (!o.late || o.state == orphanReleased && (c.closing || now >= o.until)):", "case o.state != orphanUnanswered:"}},
+		hunks: []hunk{{"guard/cleaner.go", "case o.state != orphanUnanswered && (!o.late || o.state == orphanReleased && (c.closing || now >= o.until)):", "case o.state != orphanUnanswered:"}},
 		pkg:   "guard", test: "TestAcquire_cleansUpARequestThatArrivesAfterTheCleanUp",
 	},
 	{
