@@ -188,7 +188,7 @@ func startCron(ofJob bool) func(t *testing.T, g *guard.Guard, lease ...guard.Opt
 func startControl(_ *testing.T, g *guard.Guard, _ ...guard.Option) error {
 	c, err := guardcron.NewControl(g)
 	if err == nil {
-		err = c.Pause(context.Background(), "report")
+		err = c.Pause(context.Background(), "report", 0, inspect.By{Actor: "alice"})
 	}
 	return err
 }

@@ -145,7 +145,7 @@ func meetInControl(t *testing.T, _ *redistest.Server, shop, billing *guard.Guard
 	require.NoError(t, err)
 	theirs, err := guardcron.NewControl(billing)
 	require.NoError(t, err)
-	require.NoError(t, ours.Pause(t.Context(), "monthly-report"))
+	require.NoError(t, ours.Pause(t.Context(), "monthly-report", 0, inspect.By{Actor: "alice"}))
 	paused, err := ours.Paused(t.Context(), "monthly-report")
 	require.NoError(t, err)
 	require.True(t, paused)

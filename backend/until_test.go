@@ -11,6 +11,7 @@ import (
 
 	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/guard/driver"
+	operator "github.com/seed-1795987d/onerun/inspect"
 	guardcron "github.com/seed-1795987d/onerun/middleware/cron"
 )
 
@@ -44,10 +45,10 @@ func TestUntil_whatIsPromisedLastsForYears(t *testing.T) {
 				return was
 			}
 
-			require.NoError(t, c.Pause(t.Context(), "paused"))
-			require.NoError(t, c.PauseFor(t.Context(), "paused for years", 20*year))
-			require.NoError(t, c.Pause(t.Context(), "resumed"))
-			require.NoError(t, c.Resume(t.Context(), "resumed"))
+			require.NoError(t, c.Pause(t.Context(), "paused", 0, operator.By{Actor: "alice"}))
+			require.NoError(t, c.Pause(t.Context(), "paused for years", 20*year, operator.By{Actor: "alice"}))
+			require.NoError(t, c.Pause(t.Context(), "resumed", 0, operator.By{Actor: "alice"}))
+			require.NoError(t, c.Resume(t.Context(), "resumed", operator.By{Actor: "alice"}))
 			require.NoError(t, g.Do(t.Context(), "done", nothing, guard.WithOnce(10*year)))
 			require.NoError(t, g.Do(t.Context(), "kept", nothing, guard.WithMinHold(10*year)))
 			require.Zero(t, raise("read", 7))
@@ -70,7 +71,7 @@ func TestUntil_whatIsPromisedLastsForYears(t *testing.T) {
 				pass(300 * 24 * time.Hour)
 				require.EqualValues(t, 7, raise("read", 0), "a counter that is read is kept")
 			}
-			require.NoError(t, c.Resume(t.Context(), "paused"))
+			require.NoError(t, c.Resume(t.Context(), "paused", operator.By{Actor: "alice"}))
 			paused, err := c.Paused(t.Context(), "paused")
 			require.NoError(t, err)
 			require.False(t, paused)

@@ -13,7 +13,6 @@ import (
 	"github.com/seed-1795987d/onerun/backend/single"
 	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/guard/driver"
-	"github.com/seed-1795987d/onerun/inspect"
 	"github.com/seed-1795987d/onerun/internal/testkit/cronlog"
 	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 	guardcron "github.com/seed-1795987d/onerun/middleware/cron"
@@ -44,7 +43,7 @@ func TestJobs_manyAreReadInFewCalls(t *testing.T) {
 		},
 	}))
 	require.NoError(t, err)
-	i, err := inspect.New(g)
+	control, err := guardcron.NewControl(g)
 	require.NoError(t, err)
 	ledger, _ := g.Adapter().Ledger()
 	const n = 2000
@@ -55,16 +54,16 @@ func TestJobs_manyAreReadInFewCalls(t *testing.T) {
 		require.NoError(t, cronlog.Announce(t.Context(), ledger, names[j], ""))
 		require.NoError(t, cronlog.Record(t.Context(), ledger, names[j], guardcron.Record{Tick: at, Result: guardcron.Ran, Who: names[j]}))
 	}
-	require.NoError(t, i.PauseJob(t.Context(), names[7], 0, alice))
+	require.NoError(t, control.Pause(t.Context(), names[7], 0, alice))
 	var count trips
 	rdb.AddHook(&count)
 	calls.Store(0)
-	jobs, err := i.Jobs(t.Context())
+	jobs, err := control.List(t.Context())
 	require.NoError(t, err)
 	require.Len(t, jobs, n)
 	require.True(t, jobs[7].Paused)
 	require.False(t, jobs[8].Paused)
-	records, err := i.RecordsOf(t.Context(), names, 10)
+	records, err := control.RecordsOf(t.Context(), names, 10)
 	require.NoError(t, err)
 	for j, name := range names {
 		require.Equal(t, name, records[j][0].Who)

@@ -20,15 +20,13 @@ import (
 
 	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/guard/driver"
-	guardcron "github.com/seed-1795987d/onerun/middleware/cron"
 )
 
 // An Inspector shows and changes what a backend keeps. It is safe for concurrent use.
 type Inspector struct {
-	guard   *guard.Guard
-	store   driver.Inspector
-	ledger  driver.Ledger      // nil if the backend has none
-	control *guardcron.Control // nil without a ledger
+	guard  *guard.Guard
+	store  driver.Inspector
+	ledger driver.Ledger // nil if the backend has none
 }
 
 // New returns an Inspector of the Guard's store. It returns a *guard.SettingError if the backend
@@ -46,14 +44,12 @@ func New(g *guard.Guard) (*Inspector, error) {
 		return nil, &guard.SettingError{Setting: "guard", Reason: "its backend cannot show its keys (driver.Inspector)"}
 	}
 	i := &Inspector{guard: g, store: store}
-	if i.ledger, ok = g.Adapter().Ledger(); ok {
-		var err error
-		if i.control, err = guardcron.NewControl(g); err != nil {
-			return nil, err
-		}
-	}
+	i.ledger, _ = g.Adapter().Ledger()
 	return i, nil
 }
+
+// Guard returns the Guard that New was given.
+func (i *Inspector) Guard() *guard.Guard { return i.guard }
 
 // A Key is what the store keeps about a key.
 type Key struct {

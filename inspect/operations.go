@@ -92,11 +92,18 @@ func (i *Inspector) LastOperation(ctx context.Context, key string) (*Operation, 
 
 // change records the operation, makes it, and reports it to the hooks.
 func (i *Inspector) change(ctx context.Context, o Operation, by By, do func() (bool, error)) (changed bool, err error) {
+	return Change(ctx, i.guard, o, by, do)
+}
+
+// Change is for packages that change what an operator asks for, such as guardcron. It records the
+// operation, calls do, and reports to the Guard's hooks what has come of it. The time, the actor
+// and the reason of o are set here. do returns whether it has changed anything.
+func Change(ctx context.Context, g *guard.Guard, o Operation, by By, do func() (bool, error)) (changed bool, err error) {
 	if err := by.check(); err != nil {
 		return false, err
 	}
 	o.Time, o.Actor, o.Reason = time.Now(), by.Actor, by.Reason
-	if err := i.record(ctx, o); err != nil {
+	if err := record(ctx, g, o); err != nil {
 		return false, err
 	}
 	changed, err = do()
@@ -107,24 +114,25 @@ func (i *Inspector) change(ctx context.Context, o Operation, by By, do func() (b
 	case err == nil:
 		result = "unchanged"
 	}
-	i.guard.Adapter().Report(ctx, guard.Outcome{
+	g.Adapter().Report(ctx, guard.Outcome{
 		Adapter: "inspect", Name: o.Job, Result: result, Key: o.Key, Owner: o.ID, Label: by.label(string(o.Action)),
 		Start: o.Time, Duration: time.Since(o.Time), Err: err,
 	})
 	return changed, err
 }
 
-func (i *Inspector) record(ctx context.Context, o Operation) error {
-	if i.ledger == nil {
+func record(ctx context.Context, g *guard.Guard, o Operation) error {
+	ledger, ok := g.Adapter().Ledger()
+	if !ok {
 		return nil
 	}
 	stored := storedOperation{Operation: o}
 	if !utf8.ValidString(o.Key) {
 		stored.KeyBytes = []byte(o.Key)
 	}
-	record, err := json.Marshal(stored)
+	text, err := json.Marshal(stored)
 	if err != nil {
 		return err
 	}
-	return i.ledger.Append(ctx, operationsName, driver.Entry{At: o.Time.UnixMilli(), Record: record}, keptOperations)
+	return ledger.Append(ctx, operationsName, driver.Entry{At: o.Time.UnixMilli(), Record: text}, keptOperations)
 }

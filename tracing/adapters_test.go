@@ -18,6 +18,7 @@ import (
 	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/guard/guardtest"
+	"github.com/seed-1795987d/onerun/inspect"
 	guardasynq "github.com/seed-1795987d/onerun/middleware/asynq"
 	guardcron "github.com/seed-1795987d/onerun/middleware/cron"
 	guardhttp "github.com/seed-1795987d/onerun/middleware/http"
@@ -165,7 +166,7 @@ func TestGolden_cron(t *testing.T) {
 	t.Run("overlap", func(t *testing.T) { inCrontab(t, "cron-overlap", sleeps(13*time.Second), waits(21*time.Second)) })
 	t.Run("paused", func(t *testing.T) {
 		inCrontab(t, "cron-paused", nothing, func(t *testing.T, c *crontab) {
-			require.NoError(t, c.one.Pause(t.Context(), "nightly"))
+			require.NoError(t, c.one.Pause(t.Context(), "nightly", 0, inspect.By{Actor: "alice"}))
 			time.Sleep(oneTick)
 		})
 	})

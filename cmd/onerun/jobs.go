@@ -54,20 +54,31 @@ func (v *jobView) stateOf(now time.Time, runs bool) string {
 // recordedWithin is how long after its tick a short run is on record, with a jitter and a catch-up.
 const recordedWithin = 10 * time.Minute
 
+// jobs calls f with a Control of the jobs, as operator does.
+func (g *globals) jobs(f func(ctx context.Context, i *inspect.Inspector, control *guardcron.Control) error) error {
+	return g.operator(func(ctx context.Context, i *inspect.Inspector) error {
+		control, err := guardcron.NewControl(i.Guard())
+		if err != nil {
+			return err
+		}
+		return f(ctx, i, control)
+	})
+}
+
 // jobsCommand is "onerun jobs".
 type jobsCommand struct{}
 
 // Run lists the jobs.
 func (c *jobsCommand) Run(g *globals) error {
-	return g.operator(func(ctx context.Context, i *inspect.Inspector) error {
-		all, err := i.Jobs(ctx)
+	return g.jobs(func(ctx context.Context, i *inspect.Inspector, control *guardcron.Control) error {
+		all, err := control.List(ctx)
 		if err != nil {
 			return err
 		}
 		views := []jobView{}
 		for _, info := range all {
 			v := jobView{JobInfo: info, Namespace: i.Namespace(), Paused: info.Paused}
-			records, err := i.Records(ctx, info.Name, 1)
+			records, err := control.Records(ctx, info.Name, 1)
 			if err != nil {
 				return err
 			}
@@ -142,8 +153,8 @@ func (c *recordsCommand) Run(g *globals) error {
 	if c.Max < 1 {
 		return fmt.Errorf("--max: %d must be at least 1", c.Max)
 	}
-	return g.operator(func(ctx context.Context, i *inspect.Inspector) error {
-		records, err := i.Records(ctx, c.Job, c.Max)
+	return g.jobs(func(ctx context.Context, _ *inspect.Inspector, control *guardcron.Control) error {
+		records, err := control.Records(ctx, c.Job, c.Max)
 		if err != nil {
 			return err
 		}
@@ -173,8 +184,8 @@ type jobNames struct {
 }
 
 // expand returns the names of the jobs, by those that processes have announced.
-func (n jobNames) expand(ctx context.Context, i *inspect.Inspector) (names []string, err error) {
-	known, err := i.Jobs(ctx)
+func (n jobNames) expand(ctx context.Context, control *guardcron.Control) (names []string, err error) {
+	known, err := control.List(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -215,15 +226,15 @@ func matches(pattern, name string) bool {
 }
 
 // each changes the jobs one after the other, and says so.
-func (n jobNames) each(g *globals, done string, change func(ctx context.Context, i *inspect.Inspector, job string) error) error {
-	return g.operator(func(ctx context.Context, i *inspect.Inspector) error {
-		names, err := n.expand(ctx, i)
+func (n jobNames) each(g *globals, done string, change func(ctx context.Context, control *guardcron.Control, job string) error) error {
+	return g.jobs(func(ctx context.Context, _ *inspect.Inspector, control *guardcron.Control) error {
+		names, err := n.expand(ctx, control)
 		if err != nil {
 			return err
 		}
 		var changed []string
 		for _, name := range names {
-			if err = change(ctx, i, name); err != nil {
+			if err = change(ctx, control, name); err != nil {
 				break
 			}
 			changed = append(changed, name)
@@ -254,8 +265,8 @@ func (c *pauseCommand) Run(g *globals) error {
 	case c.For > 0:
 		done += " for " + span(c.For)
 	}
-	return c.each(g, done, func(ctx context.Context, i *inspect.Inspector, job string) error {
-		return i.PauseJob(ctx, job, c.For, c.by.by())
+	return c.each(g, done, func(ctx context.Context, control *guardcron.Control, job string) error {
+		return control.Pause(ctx, job, c.For, c.by.by())
 	})
 }
 
@@ -267,8 +278,8 @@ type resumeCommand struct {
 
 // Run ends the pauses of jobs.
 func (c *resumeCommand) Run(g *globals) error {
-	return c.each(g, "resumed", func(ctx context.Context, i *inspect.Inspector, job string) error {
-		return i.ResumeJob(ctx, job, c.by.by())
+	return c.each(g, "resumed", func(ctx context.Context, control *guardcron.Control, job string) error {
+		return control.Resume(ctx, job, c.by.by())
 	})
 }
 
@@ -286,7 +297,7 @@ func (c *triggerCommand) Help() string {
 
 // Run has jobs run now.
 func (c *triggerCommand) Run(g *globals) error {
-	return c.each(g, "triggered", func(ctx context.Context, i *inspect.Inspector, job string) error {
-		return i.TriggerJob(ctx, job, c.by.by())
+	return c.each(g, "triggered", func(ctx context.Context, control *guardcron.Control, job string) error {
+		return control.Trigger(ctx, job, c.by.by())
 	})
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/seed-1795987d/onerun/inspect"
+	guardcron "github.com/seed-1795987d/onerun/middleware/cron"
 )
 
 // An action is something that an operator may do to a key, or to a job.
@@ -30,6 +31,7 @@ type change struct {
 	id     string
 	span   time.Duration
 	by     inspect.By
+	jobs   *guardcron.Control
 }
 
 // actions returns what can be done.
@@ -70,22 +72,22 @@ func actions() map[inspect.Action]action {
 	add(action{
 		Action: inspect.ActionPause, Title: "Pause the job", OfJob: true, For: 2 * time.Hour, Optional: true,
 		Effect: "No process starts the job for a tick. A run that has begun goes on. Ticks that are left out are not caught up with.",
-		do: func(ctx context.Context, i *inspect.Inspector, c change) (bool, error) {
-			return true, i.PauseJob(ctx, c.target, c.span, c.by)
+		do: func(ctx context.Context, _ *inspect.Inspector, c change) (bool, error) {
+			return true, c.jobs.Pause(ctx, c.target, c.span, c.by)
 		},
 	})
 	add(action{
 		Action: inspect.ActionResume, Title: "Resume the job", OfJob: true,
 		Effect: "The job runs again at its next tick.",
-		do: func(ctx context.Context, i *inspect.Inspector, c change) (bool, error) {
-			return true, i.ResumeJob(ctx, c.target, c.by)
+		do: func(ctx context.Context, _ *inspect.Inspector, c change) (bool, error) {
+			return true, c.jobs.Resume(ctx, c.target, c.by)
 		},
 	})
 	add(action{
 		Action: inspect.ActionTrigger, Title: "Run the job now", OfJob: true,
 		Effect: "One of the processes that have the job runs it now, also if it is paused.",
-		do: func(ctx context.Context, i *inspect.Inspector, c change) (bool, error) {
-			return true, i.TriggerJob(ctx, c.target, c.by)
+		do: func(ctx context.Context, _ *inspect.Inspector, c change) (bool, error) {
+			return true, c.jobs.Trigger(ctx, c.target, c.by)
 		},
 	})
 	return all
@@ -158,7 +160,10 @@ func (h *handler) do(ctx context.Context, form url.Values, actor string) (back s
 	if err != nil {
 		return "", err
 	}
-	c := change{target: target, id: form.Get("id"), by: inspect.By{Actor: actor, Reason: form.Get("reason")}}
+	if a.OfJob && h.noControl != nil {
+		return "", h.noControl
+	}
+	c := change{target: target, id: form.Get("id"), by: inspect.By{Actor: actor, Reason: form.Get("reason")}, jobs: h.control}
 	if text := form.Get("for"); a.For > 0 && (text != "" || !a.Optional) {
 		if c.span, err = time.ParseDuration(text); err != nil || c.span <= 0 {
 			return "", badForm("for how long: %q must be a duration such as 90m or 2h", text)

@@ -209,7 +209,10 @@ type jobsPage struct {
 }
 
 func (h *handler) jobs(r *http.Request) (any, string, error) {
-	all, err := h.inspector.Jobs(r.Context())
+	if h.noControl != nil {
+		return nil, "", h.noControl
+	}
+	all, err := h.control.List(r.Context())
 	if err != nil {
 		return nil, "", err
 	}
@@ -224,7 +227,7 @@ func (h *handler) jobs(r *http.Request) (any, string, error) {
 	for i, info := range all {
 		names[i] = info.Name
 	}
-	records, err := h.inspector.RecordsOf(r.Context(), names, stripOfJob)
+	records, err := h.control.RecordsOf(r.Context(), names, stripOfJob)
 	if err != nil {
 		return nil, "", err
 	}
@@ -235,7 +238,10 @@ func (h *handler) jobs(r *http.Request) (any, string, error) {
 }
 
 func (h *handler) job(r *http.Request) (any, string, error) {
-	all, err := h.inspector.Jobs(r.Context())
+	if h.noControl != nil {
+		return nil, "", h.noControl
+	}
+	all, err := h.control.List(r.Context())
 	if err != nil {
 		return nil, "", err
 	}
@@ -243,7 +249,7 @@ func (h *handler) job(r *http.Request) (any, string, error) {
 	if i := slices.IndexFunc(all, func(j guardcron.JobInfo) bool { return j.Name == info.Name }); i >= 0 {
 		info = all[i]
 	}
-	records, err := h.inspector.Records(r.Context(), info.Name, recordsOfJob)
+	records, err := h.control.Records(r.Context(), info.Name, recordsOfJob)
 	return jobViewOf(info, records), "job", err
 }
 

@@ -28,6 +28,7 @@ import (
 
 	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/inspect"
+	guardcron "github.com/seed-1795987d/onerun/middleware/cron"
 )
 
 //go:embed page
@@ -35,6 +36,8 @@ var files embed.FS
 
 type handler struct {
 	inspector *inspect.Inspector
+	control   *guardcron.Control
+	noControl error                                       // why there is none
 	actor     func(*http.Request) (actor string, ok bool) // nil: the page is read-only
 	show      func(key string) string                     // nil: keys are shown as they are
 	tokens    *tokens                                     // of keys in links, if keys are redacted
@@ -92,6 +95,7 @@ func New(i *inspect.Inspector, opts ...Option) (http.Handler, error) {
 		return nil, &guard.SettingError{Setting: "inspector", Value: "nil", Reason: "must not be nil"}
 	}
 	h := &handler{inspector: i, surveys: make(chan struct{}, 1), mux: http.NewServeMux()}
+	h.control, h.noControl = guardcron.NewControl(i.Guard())
 	for _, opt := range opts {
 		if opt == nil {
 			return nil, &guard.SettingError{Setting: "Option", Value: "nil", Reason: "must not be nil"}

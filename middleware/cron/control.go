@@ -11,6 +11,7 @@ import (
 
 	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/guard/driver"
+	"github.com/seed-1795987d/onerun/inspect"
 	"github.com/seed-1795987d/onerun/middleware/internal/refused"
 )
 
@@ -52,35 +53,52 @@ const (
 	pauseEnd = driver.Lasting + "until "
 )
 
-// Pause keeps all processes from starting the job for a tick, until Resume. Runs that have begun
-// continue, and RunNow and Trigger still run the job. Ticks that are due meanwhile are recorded as
-// Skipped, even if no process is up then, and they are not caught up with. A process that cannot
-// ask the store whether the job is paused does not start it. The error is that of the store.
-func (c *Control) Pause(ctx context.Context, name string) error {
-	return c.setPause(ctx, name, true, time.Time{})
-}
-
-// PauseFor is Pause that ends by itself after d, by the clocks of the processes. It replaces an
-// earlier pause, and so does Pause. d must be at least 1 ms.
-func (c *Control) PauseFor(ctx context.Context, name string, d time.Duration) error {
-	if d < time.Millisecond {
-		return fmt.Errorf("guardcron: job %q: %w", name, refused.Setting("PauseFor", d.String(), "must be at least 1ms"))
+// Pause keeps all processes from starting the job for a tick, for d by the clocks of the processes,
+// or until Resume if d is 0. It replaces an earlier pause. Runs that have begun continue, and
+// RunNow and Trigger still run the job. Ticks that are due meanwhile are recorded as Skipped, even
+// if no process is up then, and they are not caught up with. A process that cannot ask the store
+// whether the job is paused does not start it.
+//
+// by names who pauses the job: package inspect shows that (inspect.Inspector.Operations). An error
+// is a *guard.SettingError, or that of the store.
+func (c *Control) Pause(ctx context.Context, name string, d time.Duration, by inspect.By) error {
+	var until time.Time
+	switch {
+	case d < 0 || d > 0 && d < time.Millisecond:
+		return ofJob(name, refused.Setting("Pause", d.String(), "must be 0, or at least 1ms"))
+	case d > 0:
+		until = c.now().Add(d)
 	}
-	return c.setPause(ctx, name, true, c.now().Add(d))
+	return c.change(ctx, inspect.Operation{Action: inspect.ActionPause, Job: name, For: d}, by, func() error {
+		return c.setPause(ctx, name, true, until)
+	})
 }
 
-// Resume ends a Pause. The error is that of the store.
-func (c *Control) Resume(ctx context.Context, name string) error {
-	return c.setPause(ctx, name, false, time.Time{})
+// Resume ends a Pause. Its errors are those of Pause.
+func (c *Control) Resume(ctx context.Context, name string, by inspect.By) error {
+	return c.change(ctx, inspect.Operation{Action: inspect.ActionResume, Job: name}, by, func() error {
+		return c.setPause(ctx, name, false, time.Time{})
+	})
+}
+
+// change makes a change to a job that an operator asks for, and puts it on record.
+func (c *Control) change(ctx context.Context, o inspect.Operation, by inspect.By, do func() error) error {
+	_, err := inspect.Change(ctx, c.guard, o, by, func() (bool, error) { return true, do() })
+	return ofJob(o.Job, err)
+}
+
+// ofJob returns an error that names the job, or nil.
+func ofJob(name string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("guardcron: job %q: %w", name, err)
 }
 
 // Paused reports whether a job is paused. It asks the store.
 func (c *Control) Paused(ctx context.Context, name string) (bool, error) {
 	paused, err := c.paused(ctx, name)
-	if err != nil {
-		return false, fmt.Errorf("guardcron: job %q: %w", name, err)
-	}
-	return paused, nil
+	return paused && err == nil, ofJob(name, err)
 }
 
 func (c *Control) paused(ctx context.Context, name string) (bool, error) {
@@ -107,37 +125,31 @@ func (c *Control) pauseEnds(ctx context.Context, name string, n int64) (time.Tim
 // setPause pauses a job until an instant, or until Resume if the instant is zero. If pause is
 // false, it resumes the job.
 func (c *Control) setPause(ctx context.Context, name string, pause bool, until time.Time) error {
-	err := func() error {
-		was, err := c.paused(ctx, name)
-		if err != nil || !pause && !was {
-			return err
-		}
-		n, err := c.ledger.Raise(ctx, ledgerName(name), pauses, 0)
-		if err != nil {
-			return err
-		}
-		at := max(c.now().UnixMilli(), n/2+1)
-		to := 2 * at
-		if pause {
-			to++
-		}
-		if pause && !was {
-			if _, err = c.ledger.Raise(ctx, ledgerName(name), pausedAt, at); err != nil {
-				return err
-			}
-		}
-		if !until.IsZero() {
-			if _, err = c.ledger.Raise(ctx, ledgerName(name), pauseEnd+strconv.FormatInt(to, 10), until.UnixMilli()); err != nil {
-				return err
-			}
-		}
-		_, err = c.ledger.Raise(ctx, ledgerName(name), pauses, to)
+	was, err := c.paused(ctx, name)
+	if err != nil || !pause && !was {
 		return err
-	}()
-	if err != nil {
-		return fmt.Errorf("guardcron: job %q: %w", name, err)
 	}
-	return nil
+	n, err := c.ledger.Raise(ctx, ledgerName(name), pauses, 0)
+	if err != nil {
+		return err
+	}
+	at := max(c.now().UnixMilli(), n/2+1)
+	to := 2 * at
+	if pause {
+		to++
+	}
+	if pause && !was {
+		if _, err = c.ledger.Raise(ctx, ledgerName(name), pausedAt, at); err != nil {
+			return err
+		}
+	}
+	if !until.IsZero() {
+		if _, err = c.ledger.Raise(ctx, ledgerName(name), pauseEnd+strconv.FormatInt(to, 10), until.UnixMilli()); err != nil {
+			return err
+		}
+	}
+	_, err = c.ledger.Raise(ctx, ledgerName(name), pauses, to)
+	return err
 }
 
 // lastPause returns when the last pause of the job began and ended. Both are 0 if there was none.

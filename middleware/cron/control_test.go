@@ -180,17 +180,17 @@ func TestPause_ofAllProcesses(t *testing.T) {
 			}
 		}
 		paused(false)
-		require.NoError(s.t, all[1].Resume(ctx, "job"), "which it is not")
+		require.NoError(s.t, all[1].Resume(ctx, "job", alice), "which it is not")
 		paused(false)
 		s.until("2026-06-15T12:02:30Z")
-		require.NoError(s.t, all[0].Pause(ctx, "job"))
-		require.NoError(s.t, all[2].Pause(ctx, "job"), "twice is once")
+		require.NoError(s.t, all[0].Pause(ctx, "job", 0, alice))
+		require.NoError(s.t, all[2].Pause(ctx, "job", 0, alice), "twice is once")
 		paused(true)
 		s.until("2026-06-15T12:05:30Z")
 		require.Len(s.t, s.ticks(), 2)
 		require.NoError(s.t, all[1].RunNow(ctx, "job"), "by hand it runs")
 		require.Len(s.t, s.ticks(), 3)
-		require.NoError(s.t, all[1].Resume(ctx, "job"))
+		require.NoError(s.t, all[1].Resume(ctx, "job", alice))
 		paused(false)
 		s.until("2026-06-15T12:07:30Z")
 		require.Equal(s.t, []string{"", "2026-06-15T12:01:00Z", "2026-06-15T12:02:00Z", "2026-06-15T12:06:00Z", "2026-06-15T12:07:00Z"}, s.ticks(),
@@ -211,7 +211,7 @@ func TestPause_outlivesProcessesAndIsOfOneJob(t *testing.T) {
 	onSite(t, noon, func(s *site) {
 		ctx := context.Background()
 		admin := s.process("admin", setup{})
-		require.NoError(s.t, admin.Pause(ctx, "job"), "also one that is registered elsewhere")
+		require.NoError(s.t, admin.Pause(ctx, "job", 0, alice), "also one that is registered elsewhere")
 		admin.end()
 		p := s.process("a", setup{})
 		p.add("job", "* * * * *", nil)
@@ -231,7 +231,7 @@ func TestPause_endsNoRun(t *testing.T) {
 		p.add("job", "0 * * * *", lasting(10*time.Minute))
 		p.cron.Start()
 		s.until("2026-06-15T13:01:00Z")
-		require.NoError(s.t, p.Pause(context.Background(), "job"))
+		require.NoError(s.t, p.Pause(context.Background(), "job", 0, alice))
 		s.until("2026-06-15T13:30:00Z")
 		require.Equal(s.t, []string{"13:00:00 ran"}, p.outcomes("job"))
 	})
@@ -244,7 +244,7 @@ func TestPause_whatItRefuses(t *testing.T) {
 		p := s.process("a", setup{})
 		for _, name := range []string{"{job}", "job"} {
 			_, err := p.Paused(ctx, name)
-			for _, err := range []error{p.Pause(ctx, name), p.Resume(ctx, name), err} {
+			for _, err := range []error{p.Pause(ctx, name, 0, alice), p.Resume(ctx, name, alice), err} {
 				if name == "job" {
 					require.ErrorIs(s.t, err, guard.ErrStore)
 				}

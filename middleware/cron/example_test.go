@@ -14,6 +14,7 @@ import (
 
 	"github.com/seed-1795987d/onerun/backend/memory"
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/inspect"
 	guardcron "github.com/seed-1795987d/onerun/middleware/cron"
 )
 
@@ -186,9 +187,9 @@ func ExampleJobs_Pause() {
 	defer g.Close(ctx)
 	jobs, _ := guardcron.New(g, cron.New())
 	defer jobs.Close(ctx)
-	_ = jobs.Pause(ctx, "nightly-report")
+	_ = jobs.Pause(ctx, "nightly-report", 0, inspect.By{Actor: "alice"})
 	fmt.Println(jobs.Paused(ctx, "nightly-report"))
-	_ = jobs.Resume(ctx, "nightly-report")
+	_ = jobs.Resume(ctx, "nightly-report", inspect.By{Actor: "alice"})
 	fmt.Println(jobs.Paused(ctx, "nightly-report"))
 	// Output:
 	// true <nil>

@@ -77,8 +77,8 @@ var plantFeatures = map[string]feature{
 		guardcron.WithOverlap(guardcron.Wait), guardcron.WithRerun(), guardcron.WithLocalTicks(), guardcron.WithMaxHold(15 * time.Second)}},
 	"Pause": {during: func(t *testing.T, p *plant) func() {
 		t.Helper()
-		require.NoError(t, p.all[0].Pause(context.Background(), "job"))
-		return func() { require.NoError(t, p.all[0].Resume(context.Background(), "job")) }
+		require.NoError(t, p.all[0].Pause(context.Background(), "job", 0, alice))
+		return func() { require.NoError(t, p.all[0].Resume(context.Background(), "job", alice)) }
 	}},
 	"RunNow": {during: func(_ *testing.T, p *plant) func() {
 		go func() { _ = p.all[1].RunNow(context.Background(), "job") }()

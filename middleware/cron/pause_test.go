@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed-1795987d/onerun/inspect"
 	guardcron "github.com/seed-1795987d/onerun/middleware/cron"
 )
 
@@ -31,7 +32,10 @@ func TestPause_whileNobodyIsUpIsNoAlarm(t *testing.T) {
 				p := s.process("a", setup{})
 				p.add("job", "* * * * *", nil)
 				p.cron.Start()
-				turned := map[string]func(context.Context, string) error{test.pause: admin.Pause, test.resume: admin.Resume}
+				turned := map[string]func() error{
+					test.pause:  func() error { return admin.Pause(ctx, "job", 0, alice) },
+					test.resume: func() error { return admin.Resume(ctx, "job", alice) },
+				}
 				delete(turned, "")
 				steps := []string{"2026-06-15T12:02:30Z", "2026-06-15T12:34:30Z"}
 				for at := range turned {
@@ -42,7 +46,7 @@ func TestPause_whileNobodyIsUpIsNoAlarm(t *testing.T) {
 					s.until(at)
 					switch {
 					case turned[at] != nil:
-						require.NoError(s.t, turned[at](ctx, "job"))
+						require.NoError(s.t, turned[at]())
 					case at == "2026-06-15T12:02:30Z":
 						p.end()
 					default:
@@ -66,12 +70,40 @@ func TestPause_holdsTicksThatAlreadyWait(t *testing.T) {
 		p.add("job", "* * * * *", hanging(150*time.Second), guardcron.WithOverlap(guardcron.Wait), guardcron.WithStartDeadline(30*time.Minute))
 		p.cron.Start()
 		s.until("2026-06-15T12:02:30Z")
-		require.NoError(s.t, p.Pause(context.Background(), "job"))
+		require.NoError(s.t, p.Pause(context.Background(), "job", 0, alice))
 		s.until("2026-06-15T12:05:30Z")
-		require.NoError(s.t, p.Resume(context.Background(), "job"))
+		require.NoError(s.t, p.Resume(context.Background(), "job", alice))
 		s.until("2026-06-15T12:09:30Z")
 		require.Equal(s.t, []string{"12:01:00 ran", "12:02:00 skipped", "12:03:00 skipped", "12:04:00 skipped", "12:05:00 skipped", "12:06:00 ran", "12:07:00 running"},
 			p.outcomes("job"))
 		s.sleep(time.Hour / 2)
+	})
+}
+
+// What an operator changes is on record, whichever program asks for it.
+func TestControl_putsChangesOnRecord(t *testing.T) {
+	t.Parallel()
+	onSite(t, noon, func(s *site) {
+		ctx := context.Background()
+		p := s.process("a", setup{})
+		p.add("job", "* * * * *", nil)
+		require.NoError(s.t, p.Pause(ctx, "job", time.Hour, alice))
+		require.NoError(s.t, p.Resume(ctx, "job", alice))
+		require.ErrorContains(s.t, p.Pause(ctx, "job", 0, inspect.By{}), `job "job": `)
+		require.Error(s.t, p.Trigger(ctx, "job", alice), "it is not announced yet")
+		i, err := inspect.New(p.guard)
+		require.NoError(s.t, err)
+		operations, err := i.Operations(ctx, 10)
+		require.NoError(s.t, err)
+		require.Len(s.t, operations, 3, "and not what names nobody")
+		for n, action := range []inspect.Action{inspect.ActionTrigger, inspect.ActionResume, inspect.ActionPause} {
+			require.Equal(s.t, action, operations[n].Action)
+			require.Equal(s.t, "job", operations[n].Job)
+			require.Equal(s.t, "alice", operations[n].Actor)
+		}
+		require.Equal(s.t, time.Hour, operations[2].For)
+		paused, err := p.Paused(ctx, "job")
+		require.NoError(s.t, err)
+		require.False(s.t, paused)
 	})
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/seed-1795987d/onerun/backend/memory"
 	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/guard/driver"
+	"github.com/seed-1795987d/onerun/inspect"
 	"github.com/seed-1795987d/onerun/internal/testkit/linetest"
 	guardcron "github.com/seed-1795987d/onerun/middleware/cron"
 )
@@ -253,6 +254,9 @@ func hanging(d time.Duration) func(context.Context) error {
 		return nil
 	}
 }
+
+// alice is an operator.
+var alice = inspect.By{Actor: "alice", Reason: "it hangs"}
 
 func none(context.Context) error { return nil }
 

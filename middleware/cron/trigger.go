@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/inspect"
 )
 
 // RunNow runs a job by hand, in this process and for no tick, and returns the error of the job. It
@@ -43,41 +44,39 @@ const (
 // not up within a minute, or whose Cron is stopped, does not run it. If a process dies in the run,
 // another one runs it again. Triggers that come before the run of an earlier one has begun may be
 // one run. It is an error if no process has announced such a job
-// (see List), and if the backend does not notify (driver.Subscriber). Its other errors are those of
-// the store.
-func (c *Control) Trigger(ctx context.Context, name string) error {
-	err := func() error {
-		known, err := c.announced(ctx)
-		if err != nil {
-			return err
-		}
-		if !slices.ContainsFunc(known, func(j JobInfo) bool { return j.Name == name }) {
-			return errors.New("no process has announced it")
-		}
-		if !c.guard.Adapter().Notifies() {
-			return errors.New("the backend notifies nobody: use RunNow in a process that has the job")
-		}
-		// The counter only grows, and the clock of another caller may be ahead.
-		last, err := c.ledger.Raise(ctx, ledgerName(name), triggers, 0)
-		if err != nil {
-			return err
-		}
-		if ahead := time.UnixMilli(last).Sub(c.now()); ahead >= triggerWindow {
-			return fmt.Errorf("by the clock of this process, the last Trigger is %v from now: one of the clocks is wrong", ahead.Round(time.Second))
-		}
-		if _, err = c.ledger.Raise(ctx, ledgerName(name), triggers, max(c.now().UnixMilli(), last+1)); err != nil {
-			return err
-		}
-		lease, err := c.guard.Acquire(ctx, triggerKey(name), c.guard.Adapter().Auxiliary(), guard.WithWait(triggerWindow), guard.WithLimit(0))
-		if err != nil {
-			return err
-		}
-		return lease.Release(ctx) // which notifies
-	}()
+// (see List), and if the backend does not notify (driver.Subscriber). Its other errors, and by, are
+// those of Pause.
+func (c *Control) Trigger(ctx context.Context, name string, by inspect.By) error {
+	return c.change(ctx, inspect.Operation{Action: inspect.ActionTrigger, Job: name}, by, func() error { return c.trigger(ctx, name) })
+}
+
+func (c *Control) trigger(ctx context.Context, name string) error {
+	known, err := c.announced(ctx)
 	if err != nil {
-		return fmt.Errorf("guardcron: job %q: %w", name, err)
+		return err
 	}
-	return nil
+	if !slices.ContainsFunc(known, func(j JobInfo) bool { return j.Name == name }) {
+		return errors.New("no process has announced it")
+	}
+	if !c.guard.Adapter().Notifies() {
+		return errors.New("the backend notifies nobody: use RunNow in a process that has the job")
+	}
+	// The counter only grows, and the clock of another caller may be ahead.
+	last, err := c.ledger.Raise(ctx, ledgerName(name), triggers, 0)
+	if err != nil {
+		return err
+	}
+	if ahead := time.UnixMilli(last).Sub(c.now()); ahead >= triggerWindow {
+		return fmt.Errorf("by the clock of this process, the last Trigger is %v from now: one of the clocks is wrong", ahead.Round(time.Second))
+	}
+	if _, err = c.ledger.Raise(ctx, ledgerName(name), triggers, max(c.now().UnixMilli(), last+1)); err != nil {
+		return err
+	}
+	lease, err := c.guard.Acquire(ctx, triggerKey(name), c.guard.Adapter().Auxiliary(), guard.WithWait(triggerWindow), guard.WithLimit(0))
+	if err != nil {
+		return err
+	}
+	return lease.Release(ctx) // which notifies
 }
 
 // triggerKey is the key whose release announces that a job was triggered.

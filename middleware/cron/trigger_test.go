@@ -58,9 +58,9 @@ func TestTrigger_runsTheJobOnceInOneOfTheProcesses(t *testing.T) {
 		return len(all) == 1
 	}, 10*time.Second, 10*time.Millisecond, "the job is announced")
 	// Those processes may not subscribe yet. They look when they do.
-	require.NoError(t, control.Pause(ctx, "nightly"))
+	require.NoError(t, control.Pause(ctx, "nightly", 0, alice))
 	for want := int32(1); want <= 3; want++ {
-		require.NoError(t, control.Trigger(ctx, "nightly"))
+		require.NoError(t, control.Trigger(ctx, "nightly", alice))
 		require.Eventually(t, func() bool { return ran.Load() == want }, 10*time.Second, time.Millisecond)
 		require.Eventually(t, func() bool {
 			records, err := control.Records(ctx, "nightly", 10)
@@ -79,7 +79,7 @@ func TestTrigger_runsTheJobOnceInOneOfTheProcesses(t *testing.T) {
 	}
 	require.Equal(t, []guardcron.Result{guardcron.Ran, guardcron.Panicked, guardcron.Ran}, outcomes)
 
-	require.ErrorContains(t, control.Trigger(ctx, "weekly"), `job "weekly": no process has announced it`)
+	require.ErrorContains(t, control.Trigger(ctx, "weekly", alice), `job "weekly": no process has announced it`)
 }
 
 func TestTrigger_needsABackendThatNotifies(t *testing.T) {
@@ -89,7 +89,7 @@ func TestTrigger_needsABackendThatNotifies(t *testing.T) {
 		p.add("job", "* * * * *", nil)
 		p.cron.Start()
 		s.until("2026-06-15T12:01:30Z")
-		require.ErrorContains(s.t, p.Trigger(context.Background(), "job"), "RunNow")
+		require.ErrorContains(s.t, p.Trigger(context.Background(), "job", alice), "RunNow")
 	})
 }
 
@@ -106,7 +106,7 @@ func TestList_showsTheJobsOfAllProcesses(t *testing.T) {
 			p.end()
 		}
 		admin := s.process("admin", setup{})
-		require.NoError(s.t, admin.Pause(ctx, "own of 1"))
+		require.NoError(s.t, admin.Pause(ctx, "own of 1", 0, alice))
 		all, err := admin.List(ctx)
 		require.NoError(s.t, err)
 		hour := instant(s.t, "2026-06-15T12:00:00Z")
@@ -127,26 +127,26 @@ func TestPauseFor_endsByItself(t *testing.T) {
 		p.add("job", "* * * * *", nil)
 		p.cron.Start()
 		s.until("2026-06-15T12:01:30Z")
-		require.NoError(s.t, p.PauseFor(ctx, "job", 2*time.Minute))
+		require.NoError(s.t, p.Pause(ctx, "job", 2*time.Minute, alice))
 		s.until("2026-06-15T12:04:30Z")
-		require.NoError(s.t, p.PauseFor(ctx, "job", time.Hour))
+		require.NoError(s.t, p.Pause(ctx, "job", time.Hour, alice))
 		s.until("2026-06-15T12:05:30Z")
-		require.NoError(s.t, p.PauseFor(ctx, "job", time.Minute)) // instead
+		require.NoError(s.t, p.Pause(ctx, "job", time.Minute, alice)) // instead
 		s.until("2026-06-15T12:07:30Z")
-		require.NoError(s.t, p.PauseFor(ctx, "job", time.Minute))
-		require.NoError(s.t, p.Pause(ctx, "job")) // instead
+		require.NoError(s.t, p.Pause(ctx, "job", time.Minute, alice))
+		require.NoError(s.t, p.Pause(ctx, "job", 0, alice)) // instead
 		s.until("2026-06-15T12:09:30Z")
 		paused, err := p.Paused(ctx, "job")
 		require.NoError(s.t, err)
 		require.True(s.t, paused)
-		require.NoError(s.t, p.Resume(ctx, "job"))
-		require.NoError(s.t, p.Resume(ctx, "job"))
+		require.NoError(s.t, p.Resume(ctx, "job", alice))
+		require.NoError(s.t, p.Resume(ctx, "job", alice))
 		s.until("2026-06-15T12:10:30Z")
 		require.Equal(s.t, []string{
 			"12:01:00 ran", "12:02:00 skipped", "12:03:00 skipped", "12:04:00 ran", "12:05:00 skipped", "12:06:00 skipped",
 			"12:07:00 ran", "12:08:00 skipped", "12:09:00 skipped", "12:10:00 ran",
 		}, p.outcomes("job"))
-		require.ErrorContains(s.t, p.PauseFor(ctx, "job", 0), "PauseFor")
+		require.ErrorContains(s.t, p.Pause(ctx, "job", time.Microsecond, alice), "Pause")
 	})
 }
 
@@ -158,7 +158,7 @@ func TestPauseFor_endsWhileNobodyIsUp(t *testing.T) {
 		p.add("job", "* * * * *", nil)
 		p.cron.Start()
 		s.until("2026-06-15T12:01:30Z")
-		require.NoError(s.t, p.PauseFor(context.Background(), "job", 3*time.Minute))
+		require.NoError(s.t, p.Pause(context.Background(), "job", 3*time.Minute, alice))
 		p.end()
 		s.until("2026-06-15T12:06:30Z")
 		p = s.process("b", setup{})
@@ -210,7 +210,7 @@ func TestTrigger_byAClockThatIsBehind(t *testing.T) {
 	}, 10*time.Second, 10*time.Millisecond, "the job is announced")
 	for _, behind := range []time.Duration{0, -30 * time.Second, -10 * time.Second} {
 		guardcron.SetClock(admin, behind)
-		require.NoError(t, admin.Trigger(t.Context(), "nightly"))
+		require.NoError(t, admin.Trigger(t.Context(), "nightly", alice))
 		receive(t, runs, "a run")
 		// a trigger during a run would not lead to another one
 		require.Eventually(t, func() bool {
@@ -219,7 +219,7 @@ func TestTrigger_byAClockThatIsBehind(t *testing.T) {
 		}, 10*time.Second, time.Millisecond, "the run has ended")
 	}
 	guardcron.SetClock(admin, -time.Hour)
-	require.ErrorContains(t, admin.Trigger(t.Context(), "nightly"), "clocks is wrong")
+	require.ErrorContains(t, admin.Trigger(t.Context(), "nightly", alice), "clocks is wrong")
 }
 
 // A fleet is processes that share a store, with a job that is never due.
@@ -292,7 +292,7 @@ func (f *fleet) trigger(then func()) {
 		return f.looks.Adapter().Look(context.Background(), "cron:job") == nil
 	}, procSoon, time.Millisecond)
 	before := f.ran.Load()
-	require.NoError(f.t, f.admin.Trigger(context.Background(), "job"))
+	require.NoError(f.t, f.admin.Trigger(context.Background(), "job", alice))
 	then()
 	require.Eventually(f.t, func() bool { return f.ran.Load() > before }, procSoon, time.Millisecond, "it is lost")
 	require.Eventually(f.t, func() bool {
@@ -375,7 +375,7 @@ func TestTrigger_thatRunsElsewhereDoesNotHoldUpClose(t *testing.T) {
 	a := f.start()
 	ends := sync.OnceFunc(func() { close(over) })
 	t.Cleanup(ends)
-	require.NoError(t, f.admin.Trigger(t.Context(), "job"))
+	require.NoError(t, f.admin.Trigger(t.Context(), "job", alice))
 	receive(t, runs, "the run")
 	waits := make(chan struct{}, 1)
 	b := f.start(guardcron.WithLease(guard.WithHook(guard.Hook{Wait: func(context.Context, guard.WaitEvent) { waits <- struct{}{} }})))
@@ -396,7 +396,7 @@ func TestTrigger_anotherRunsThatOfOneThatWasKilled(t *testing.T) {
 	w, err := newProcWorker(order.as("admin", 0))
 	require.NoError(t, err)
 	defer func() { require.NoError(t, w.close(procSoon)) }()
-	require.Eventually(t, func() bool { return w.jobs.Trigger(context.Background(), "job") == nil }, procSoon, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return w.jobs.Trigger(context.Background(), "job", alice) == nil }, procSoon, 10*time.Millisecond)
 	begun := log.await(t, "the run", func(e procEvent) bool { return e.Kind == "begin" })
 	b := startProc(t, order.as("b", 0))
 	require.NoError(t, a.Signal(syscall.SIGUSR1))

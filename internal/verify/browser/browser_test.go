@@ -15,6 +15,7 @@ import (
 
 	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/inspect"
+	guardcron "github.com/seed-1795987d/onerun/middleware/cron"
 )
 
 // A view is a page of the page, and a text that it shows.
@@ -99,7 +100,9 @@ func TestActions_byMouse(t *testing.T) {
 
 	act("jobs", "nightly report", "Pause", "maintenance")
 	b.see("paused")
-	jobs, err := s.inspector.Jobs(t.Context())
+	control, err := guardcron.NewControl(s.inspector.Guard())
+	require.NoError(t, err)
+	jobs, err := control.List(t.Context())
 	require.NoError(t, err)
 	require.True(t, jobs[1].Paused)
 	act("jobs", "nightly report", "Resume", "it is over")

@@ -19,7 +19,7 @@ var operating = []mutant{
 	},
 	{
 		name: "mutant_change_without_a_record", rule: 29, does: "a change is made although it cannot be recorded",
-		hunks: []hunk{{"inspect/operations.go", "	if err := i.record(ctx, o); err != nil {\n		return false, err\n	}\n", "	_ = i.record(ctx, o)\n"}},
+		hunks: []hunk{{"inspect/operations.go", "	if err := record(ctx, g, o); err != nil {\n		return false, err\n	}\n", "	_ = record(ctx, g, o)\n"}},
 		pkg:   "inspect", test: "TestChanges_areNotMadeIfTheyCannotBeRecorded",
 	},
 	{

@@ -10,6 +10,7 @@ import (
 
 	"github.com/seed-1795987d/onerun/backend/postgres"
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/inspect"
 	"github.com/seed-1795987d/onerun/internal/testkit/postgrestest"
 	guardcron "github.com/seed-1795987d/onerun/middleware/cron"
 )
@@ -43,8 +44,8 @@ func TestUntil_whatIsPromisedLastsForYears(t *testing.T) {
 		return was
 	}
 
-	require.NoError(t, c.Pause(t.Context(), "paused"))
-	require.NoError(t, c.PauseFor(t.Context(), "paused for years", 20*365*24*time.Hour))
+	require.NoError(t, c.Pause(t.Context(), "paused", 0, inspect.By{Actor: "alice"}))
+	require.NoError(t, c.Pause(t.Context(), "paused for years", 20*365*24*time.Hour, inspect.By{Actor: "alice"}))
 	require.NoError(t, g.Do(t.Context(), "done", nothing, guard.WithOnce(3650*24*time.Hour)))
 	require.NoError(t, g.Do(t.Context(), "kept", nothing, guard.WithMinHold(3650*24*time.Hour)))
 	require.Zero(t, raise(7))
