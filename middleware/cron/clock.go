@@ -20,12 +20,10 @@ const restart = 2 * time.Second
 // sleeps on the monotonic clock. If the wall clock is set, or the host sleeps, its timer is wrong
 // until it fires.
 func (j *Jobs) watchClock() {
-	ticker := time.NewTicker(longestSleep)
-	defer ticker.Stop()
 	slept, wall := time.Now(), j.now()
-	for {
+	for wait := longestSleep; ; {
 		select {
-		case <-ticker.C:
+		case <-time.After(wait):
 		case <-j.closing:
 			return
 		}
@@ -35,11 +33,14 @@ func (j *Jobs) watchClock() {
 		j.mu.Lock()
 		all := slices.Collect(maps.Values(j.jobs))
 		j.mu.Unlock()
+		wait = longestSleep
 		for _, b := range all {
 			if step.Abs() > leastStep {
 				b.lookAtOwed()
 			}
-			if b.isOverdue() {
+			if left := b.untilOverdue(); left > 0 {
+				wait = min(wait, left)
+			} else {
 				j.inBackground(b.serveIfStarted)
 			}
 		}
@@ -56,19 +57,23 @@ func (b *job) lookAtOwed() {
 	}
 }
 
-// isOverdue reports whether a tick has come a while ago, and the Cron has not fired for it.
-func (b *job) isOverdue() bool {
+// untilOverdue returns for how long the Cron may take to fire for the next tick: 0 or less if it
+// has not fired for one that has come.
+func (b *job) untilOverdue() time.Duration {
 	now := b.now()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.born.IsZero() {
-		return false
+		return longestSleep
 	}
 	b.checkClock(now)
 	if !b.nextAfter.Equal(b.seen) {
 		b.next, b.nextAfter = b.startAfter(b.seen), b.seen
 	}
-	return !b.next.IsZero() && now.Sub(b.next) >= min(restart, b.deadline/2)
+	if b.next.IsZero() {
+		return longestSleep
+	}
+	return b.next.Add(min(restart, b.deadline/2)).Sub(now)
 }
 
 // serveIfStarted is serve, unless the Cron is stopped, or the job was removed from it.

@@ -78,6 +78,21 @@ func requireTicksAfterStep(s *site, by, before time.Duration) {
 	}
 }
 
+// The clock is set to just before a tick that may hardly be late: a process that has noticed that
+// does not sleep past it.
+func TestFiring_clockThatIsSetAndAShortDeadline(t *testing.T) {
+	t.Parallel()
+	onSite(t, noon, func(s *site) {
+		p := s.process("a", setup{guard: inNamespace})
+		p.add("job", "0 * * * *", nil, guardcron.WithStartDeadline(4*time.Second))
+		p.cron.Start()
+		s.until("2026-06-15T12:57:51Z")
+		guardcron.SetClock(p.Jobs, s.base+2*time.Minute) // 12:59:51
+		s.sleep(20 * time.Second)
+		require.Equal(s.t, []string{"2026-06-15T13:00:00Z"}, s.ticks())
+	})
+}
+
 // The clock is set, and the Cron was stopped, or the job was removed, or Jobs were closed: nothing
 // fires.
 func TestFiring_clockThatIsSetWhileNothingMayRun(t *testing.T) {

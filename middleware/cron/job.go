@@ -229,7 +229,7 @@ func (b *job) Next(t time.Time) time.Time {
 	switch {
 	case begins:
 		b.lookAgain()
-	case b.isOverdue(): // the Cron was stopped, or the process was suspended
+	case b.untilOverdue() <= 0: // the Cron was stopped, or the process was suspended
 		b.jobs.inBackground(b.serveIfStarted)
 	default:
 		b.lookAtOwed()
