@@ -79,7 +79,7 @@ func (b *job) untilOverdue() time.Duration {
 // serveIfStarted is serve, unless the Cron is stopped, or the job was removed from it.
 func (b *job) serveIfStarted() {
 	if known, err := b.jobs.find(b.name); err == nil && known == b && b.cronRuns() {
-		b.serve()
+		b.serve(nil)
 	}
 }
 

@@ -251,8 +251,43 @@ func (b *job) begins() {
 }
 
 // Run implements cron.Job. A firing of the Cron only says that a tick may be due; use RunNow to run
-// the job at once.
-func (b *job) Run() { b.serve() }
+// the job at once. The tick runs in this goroutine, unless it has to wait: cron.Stop waits for it.
+func (b *job) Run() {
+	here := &firing{run: make(chan func())}
+	b.serve(here)
+	for run := range here.run {
+		run()
+	}
+}
+
+// A firing is a call of Run, which runs a tick for the goroutine that handles it.
+type firing struct {
+	run  chan func() // closed when nothing will be run
+	over bool        // only the goroutine uses it
+}
+
+// runs has the call run f, and returns when f has ended. It returns false if the call is over, and
+// on nil.
+func (f *firing) runs(run func()) bool {
+	if f == nil || f.over {
+		return false
+	}
+	ended := make(chan struct{})
+	f.run <- func() {
+		defer close(ended)
+		run()
+	}
+	<-ended
+	return true
+}
+
+// end lets the call return.
+func (f *firing) end() {
+	if f != nil && !f.over {
+		f.over = true
+		close(f.run)
+	}
+}
 
 // A gap has the ticks that have come in some time: the newest ones, the oldest first, and how many
 // came before them, from first on.

@@ -170,7 +170,7 @@ func (l *looking) at(o pending) error {
 		b.isDue(1)
 		b.jobs.inBackground(func() {
 			defer b.isDue(-1)
-			b.await(o.tick, untilOver(busy), true)
+			b.await(o.tick, untilOver(busy), true, nil)
 		})
 		return nil
 	default:

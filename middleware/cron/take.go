@@ -14,6 +14,7 @@ type held struct {
 	lease *guard.Lease
 	end   func() // ends the lease's context, and does not release it
 	again bool   // another process had the tick before, and has not ended it
+	here  *firing
 }
 
 // release leaves the tick to the next process that finds it.
@@ -71,15 +72,17 @@ type pending struct {
 }
 
 // serve makes the ticks pending that have come since it was last called, and starts the newest one
-// if that can be started in time. The others wait for it, see lookOnce.
-func (b *job) serve() {
+// if that can be started in time. The others wait for it, see lookOnce. here may be nil.
+func (b *job) serve(here *firing) {
 	if b.leaving.Err() != nil {
+		here.end()
 		return
 	}
 	now := b.now()
 	b.mu.Lock()
 	if b.born.IsZero() { // the Cron was not started, and other code calls
 		b.mu.Unlock()
+		here.end()
 		return
 	}
 	b.checkClock(now)
@@ -99,11 +102,13 @@ func (b *job) serve() {
 	}
 	owes := others > 0 || !b.looking && b.owes()
 	b.mu.Unlock()
-	if starts {
-		b.jobs.inBackground(func() {
-			defer b.isDue(-1)
-			b.await(newest.tick, b.deadline-b.late(newest.tick), false)
-		})
+	starts = starts && b.jobs.inBackground(func() {
+		defer b.isDue(-1)
+		defer here.end()
+		b.await(newest.tick, 0, false, here)
+	})
+	if !starts {
+		here.end()
 	}
 	if owes {
 		b.lookAgain()
@@ -204,19 +209,23 @@ func (b *job) isDone(tick, begin time.Time, err error) bool {
 
 // await waits until it has the lease of a tick, and runs the tick then, or knows that the tick was
 // ended. It waits even if it is too late to run the tick: if the process that has it dies, another
-// one must report that. again says that another process had the tick a moment ago.
-func (b *job) await(tick time.Time, wait time.Duration, again bool) {
+// one must report that. again says that another process had the tick a moment ago. A firing is left
+// alone before anything waits.
+func (b *job) await(tick time.Time, wait time.Duration, again bool, here *firing) {
 	begin := b.now()
-	for {
+	for first := wait == 0; ; first = false {
 		h, err := b.take(tick, wait)
 		var busy *guard.BusyError
 		switch {
 		case err == nil:
-			h.again = h.again || again
+			h.again, h.here = h.again || again, here
 			b.decide(h)
 			return
 		case b.isDone(tick, begin, err), b.leaving.Err() != nil:
 			return
+		case first:
+			here.end()
+			wait, again = b.deadline-b.late(tick), errors.Is(err, guard.ErrBusy)
 		case errors.As(err, &busy):
 			wait, again = untilOver(busy), true
 		default:

@@ -114,13 +114,16 @@ func (b *job) heldBack(h *held) bool {
 // releases, or that of the tick again. ctx ends with any of them.
 func (b *job) execute(ctx context.Context, h *held, own *guard.Lease, free func()) {
 	begun := false
-	b.throughCron(func() {
+	run := func() {
 		begun = true
 		defer b.finish(h.tick)
 		defer h.end()
 		defer free()
 		b.run(ctx, h, own)
-	})
+	}
+	if !h.here.runs(run) {
+		b.throughCron(run)
+	}
 	if !begun {
 		// The Cron was stopped, or the job was removed: the tick is for another process, or for
 		// this one when the Cron is started again.
@@ -145,6 +148,7 @@ func (b *job) enter(h *held, s start) (own *guard.Lease, end func(), waited bool
 		if wait <= 0 {
 			return own, end, waited, err
 		}
+		h.here.end()
 		s.held = s.held || b.isHeldUp(err)
 	}
 }
