@@ -36,6 +36,25 @@ func TestCronStop_doesNotWaitForATickThatRunsElsewhere(t *testing.T) {
 	}
 }
 
+// The process has the tick, and the job runs elsewhere.
+func TestCronStop_doesNotWaitForATickThatWaitsForTheJob(t *testing.T) {
+	t.Parallel()
+	onSite(t, noon, func(s *site) {
+		opts := []guardcron.Option{guardcron.WithOverlap(guardcron.Wait), guardcron.WithStartDeadline(20 * time.Minute)}
+		runs := s.process("runs", setup{})
+		runs.add("job", "* * * * *", hanging(10*time.Minute), opts...)
+		runs.cron.Start()
+		s.until("2026-06-15T12:01:00Z")
+		p := s.process("waits", setup{skew: 2 * time.Second})
+		p.add("job", "* * * * *", nil, opts...)
+		p.cron.Start()
+		s.until("2026-06-15T12:01:59Z")
+		begun := time.Now()
+		<-p.cron.Stop().Done()
+		require.Zero(s.t, time.Since(begun))
+	})
+}
+
 // After that, a process takes over nothing: its program may have closed what the job needs.
 func TestCronStop_endsTakeovers(t *testing.T) {
 	t.Parallel()
