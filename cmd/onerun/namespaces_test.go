@@ -125,7 +125,7 @@ func TestNamespaces_runHintsAtAnotherHolder(t *testing.T) {
 		require.Zero(t, execute(t, cmd).wait())
 		_, err := theirs.WriteString("end")
 		require.NoError(t, err)
-		require.Equal(t, c.says+"end", strings.ReplaceAll(s.displayed(ours), "\r\n", "\n"))
+		require.Equal(t, c.says+"end", strings.ReplaceAll(s.displayed(ours, theirs), "\r\n", "\n"))
 		_, _, errs := s.run(args...)
 		require.Empty(t, errs, "nobody reads it at a terminal")
 	}

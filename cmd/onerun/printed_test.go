@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -192,15 +193,15 @@ func TestPrinted_onATerminal(t *testing.T) {
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
 		e := execute(t, cmd)
 		require.Zero(t, e.wait())
-		shows(t, args[0], strings.ReplaceAll(s.displayed(ours), "\r\n", "\n"), text)
+		shows(t, args[0], strings.ReplaceAll(s.displayed(ours, theirs), "\r\n", "\n"), text)
 	}
 }
 
-// displayed returns what a terminal has received.
-func (s *site) displayed(ours *os.File) string {
+// displayed returns all that a terminal has received. A single read may return a part of it.
+func (s *site) displayed(ours, theirs *os.File) string {
 	s.t.Helper()
-	all := make([]byte, 1<<16)
-	n, err := ours.Read(all)
-	require.NoError(s.t, err)
-	return string(all[:n])
+	require.NoError(s.t, theirs.Close())
+	all, err := io.ReadAll(ours)
+	require.ErrorIs(s.t, err, syscall.EIO) // at the end of a terminal that no process has open
+	return string(all)
 }
