@@ -305,6 +305,11 @@ func TestChanges_areNotMadeIfTheyCannotBeRecorded(t *testing.T) {
 	k, err := i.Show(t.Context(), "report")
 	require.NoError(t, err)
 	require.Equal(t, lease.ID(), k.Holders[0].ID)
+	_, err = i.Hold(t.Context(), "other", time.Hour, alice)
+	require.ErrorIs(t, err, guard.ErrStore)
+	k, err = i.Show(t.Context(), "other")
+	require.NoError(t, err)
+	require.Equal(t, driver.KeyFree, k.State())
 	require.NoError(t, lease.Release(t.Context()))
 	require.NoError(t, g.Close(context.Background()))
 }
