@@ -2,17 +2,11 @@ package guardhttp
 
 import (
 	"bytes"
-	"crypto/sha256"
 	"errors"
-	"io"
-	"maps"
 	"mime"
 	"mime/multipart"
 	"net/http"
 	"net/url"
-	"slices"
-
-	"github.com/seed-1795987d/onerun/middleware/internal/keys"
 )
 
 var errNoForm = errors.New("the body is no form")
@@ -68,40 +62,4 @@ func parsed(r *http.Request, body []byte) bool {
 // Content-Type.
 func hasEnd(body []byte, parameters map[string]string) bool {
 	return bytes.Contains(body, []byte("--"+parameters["boundary"]+"--"))
-}
-
-// content returns what the fingerprint covers of a body: its bytes, or a hash of the parsed form.
-func content(r *http.Request, body []byte) ([]byte, error) {
-	if !parsed(r, body) {
-		return body, nil
-	}
-	parts := []string{r.PostForm.Encode()}
-	if form := r.MultipartForm; form != nil {
-		parts = append(parts, url.Values(form.Value).Encode())
-		for _, name := range slices.Sorted(maps.Keys(form.File)) {
-			for _, file := range form.File[name] {
-				sum, err := fileHash(name, file)
-				if err != nil {
-					return nil, err
-				}
-				parts = append(parts, string(sum[:]))
-			}
-		}
-	}
-	sum := keys.Hash(parts...)
-	return sum[:], nil
-}
-
-// fileHash hashes a file of a parsed form, which may be larger than the memory should hold.
-func fileHash(field string, file *multipart.FileHeader) (sum [sha256.Size]byte, err error) {
-	from, err := file.Open()
-	if err != nil {
-		return sum, err
-	}
-	defer from.Close()
-	h := sha256.New()
-	if _, err := io.Copy(h, from); err != nil {
-		return sum, err
-	}
-	return keys.Hash(field, file.Filename, file.Header.Get("Content-Type"), file.Header.Get("Content-Transfer-Encoding"), string(h.Sum(nil))), nil
 }

@@ -163,3 +163,63 @@ func mustName(function, name string) {
 		panic("guardhttp: " + function + ": the name must not be empty")
 	}
 }
+
+const keyHeader = "Idempotency-Key"
+
+// IdempotencyKey is the KeyFunc of the Idempotency-Key header. It takes the quoted string that the
+// draft asks for (a String of RFC 8941, whose parameters are ignored). It also takes the raw text
+// that most clients send: abc and "abc" are the same key. A key has 1 to 255 bytes of printable
+// ASCII, and a raw one has no spaces and no quotes. An empty key, another character or a second
+// line is an *idempotency.KeyError.
+func IdempotencyKey(r *http.Request) (string, error) {
+	line, err := oneLine(r.Header, keyHeader, "header "+keyHeader)
+	if err != nil {
+		return "", err
+	}
+	return parseKey(line)
+}
+
+// parseKey parses the value of an Idempotency-Key header.
+func parseKey(line string) (string, error) {
+	key, invalid := keys.Header(line)
+	return key, invalidKey("header "+keyHeader, invalid)
+}
+
+// checkText returns an *idempotency.KeyError for a key that is empty, too long, or not printable
+// ASCII.
+func checkText(key, from string) error { return invalidKey(from, keys.Text(key)) }
+
+// invalidKey returns an *idempotency.KeyError, or nil if there is no reason.
+func invalidKey(from, reason string) error {
+	if reason == "" {
+		return nil
+	}
+	return &idempotency.KeyError{From: from, Reason: reason}
+}
+
+// FromJSON returns a KeyFunc that takes a field of the JSON object in the body, or, with more
+// names, of the objects inside of it. The value must be a string or an integer. A name that occurs
+// twice in an object is refused, even in other letters (id and ID): decoders differ in which of
+// them they take, and encoding/json takes either. So is a value or a name that is not UTF-8, or
+// has half of a surrogate pair: several would be one key. It panics without a name.
+func FromJSON(field string, inside ...string) KeyFunc {
+	names := append([]string{field}, inside...)
+	for _, n := range names {
+		mustName("FromJSON", n)
+	}
+	from := "JSON field " + strings.Join(names, ".")
+	return func(r *http.Request) (string, error) {
+		all, err := wholeBody(r)
+		if err != nil {
+			return "", err
+		}
+		key, err := keys.JSON(all, names)
+		switch {
+		case errors.Is(err, keys.ErrMissing):
+			return "", missing(from)
+		case err != nil:
+			return "", &idempotency.KeyError{From: from, Reason: err.Error()}
+		}
+		return found(key, from)
+	}
+}

@@ -5,26 +5,6 @@
 // call: identify, acquire, run, keep, release, send.
 package idempotent
 
-// An Adapter is a package that adapts a transport. The zero Adapter is none.
-type Adapter uint8
-
-// The adapters.
-const (
-	HTTP Adapter = iota + 1
-	GRPC
-)
-
-// String returns the name in reports, which is also the default name of the work.
-func (a Adapter) String() string {
-	if a == GRPC {
-		return "grpc"
-	}
-	return "http"
-}
-
-// Package returns the name of the adapter's package, with which its errors begin.
-func (a Adapter) Package() string { return "guard" + a.String() }
-
 // NeverReplayed are the headers of an answer that are not recorded, in the canonical form of HTTP:
 // those of one connection or proxy (RFC 9110, section 7.6.1; RFC 9209), those that the server sets
 // itself or that measure one run, those that are of one request, such as its ID and what is left of

@@ -2,6 +2,7 @@ package idempotent
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"github.com/seed-1795987d/onerun/guard"
@@ -63,3 +64,18 @@ type outcomeError struct {
 func (e *outcomeError) Error() string { return e.err.Error() }
 func (e *outcomeError) Unwrap() error { return e.err }
 func (e *outcomeError) Ran() bool     { return e.ran }
+
+// A Place holds the Outcome of an adapter for code in front of its middleware, which may read it
+// while the call still runs.
+type Place[O any] struct{ outcome atomic.Pointer[O] }
+
+// Set sets the Outcome.
+func (p *Place[O]) Set(o O) { p.outcome.Store(&o) }
+
+// Get returns the Outcome, or the zero one if none was set.
+func (p *Place[O]) Get() (o O) {
+	if set := p.outcome.Load(); set != nil {
+		o = *set
+	}
+	return o
+}
