@@ -7,8 +7,8 @@ import (
 
 	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/guard/internal/clock"
-	"github.com/seed-1795987d/onerun/guard/internal/lazyctx"
 	"github.com/seed-1795987d/onerun/guard/internal/queue"
+	"github.com/seed-1795987d/onerun/internal/lazyctx"
 )
 
 // An acquisition is one call's way to a lease: as many requests as it takes. acquire.go has its

@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/seed-1795987d/onerun/guard/internal/lazyctx"
+	"github.com/seed-1795987d/onerun/internal/lazyctx"
 )
 
 // closeGrace is how long Close still waits, after its context has ended and it has revoked what was

@@ -13,8 +13,8 @@ import (
 	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/guard/internal/clock"
 	"github.com/seed-1795987d/onerun/guard/internal/jitter"
-	"github.com/seed-1795987d/onerun/guard/internal/lazyctx"
 	"github.com/seed-1795987d/onerun/guard/internal/queue"
+	"github.com/seed-1795987d/onerun/internal/lazyctx"
 )
 
 // A Guard runs work once at a time, or once in a window, across all processes that share its

@@ -9,7 +9,7 @@ import (
 
 	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/guard/internal/clock"
-	"github.com/seed-1795987d/onerun/guard/internal/lazyctx"
+	"github.com/seed-1795987d/onerun/internal/lazyctx"
 )
 
 // A holder is one call's use of a storeLease: the state behind a Lease.

@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/seed-1795987d/onerun/guard/driver"
-	"github.com/seed-1795987d/onerun/guard/internal/lazyctx"
 	"github.com/seed-1795987d/onerun/guard/internal/queue"
+	"github.com/seed-1795987d/onerun/internal/lazyctx"
 )
 
 // after returns what the release leaves behind, at the time of the call.

@@ -9,8 +9,8 @@ import (
 
 	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/guard/internal/clock"
-	"github.com/seed-1795987d/onerun/guard/internal/lazyctx"
 	"github.com/seed-1795987d/onerun/guard/internal/queue"
+	"github.com/seed-1795987d/onerun/internal/lazyctx"
 )
 
 // A multiAcquire is a call for several keys, on its way to all of them.

@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/seed-1795987d/onerun/guard/driver"
-	"github.com/seed-1795987d/onerun/guard/internal/lazyctx"
 	"github.com/seed-1795987d/onerun/guard/internal/queue"
+	"github.com/seed-1795987d/onerun/internal/lazyctx"
 )
 
 const (

@@ -9,7 +9,7 @@ import (
 
 	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/guard/internal/clock"
-	"github.com/seed-1795987d/onerun/guard/internal/lazyctx"
+	"github.com/seed-1795987d/onerun/internal/lazyctx"
 )
 
 // errUnreported is the error of a claim on which the backend did not report.

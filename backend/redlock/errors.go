@@ -35,17 +35,22 @@ func (e *tooFew) Error() string {
 // Unwrap returns the nodes' errors.
 func (e *tooFew) Unwrap() []error { return e.errs }
 
-// noQuorum returns the error of a call that has no majority. errs are the nodes' errors, by index.
-// Its kind is permanent if the errors of so many nodes are permanent that the others are too few.
-func (l *Locker) noQuorum(op driver.Op, key string, errs []error) error {
+// noQuorum returns the error of a call that has no majority. It has the errors of the nodes that
+// were asked. Its kind is permanent if so many of these are permanent that too few nodes are left.
+func noQuorum[T any](op driver.Op, key string, asked []*node, got []reply[T]) error {
+	l := asked[0].locker
 	kind, permanent := driver.KindQuorum, 0
 	few := &tooFew{nodes: len(l.nodes)}
 	var last driver.StoreErrorKind
-	for i, err := range errs {
+	for _, n := range asked {
+		err := errSilent
+		if i := slices.IndexFunc(got, func(r reply[T]) bool { return r.node == n }); i >= 0 {
+			err = got[i].err
+		}
 		if err == nil {
 			continue
 		}
-		few.errs = append(few.errs, l.nodes[i].named(op, key, err))
+		few.errs = append(few.errs, n.named(op, key, err))
 		var store *driver.StoreError
 		if errors.As(err, &store) && store.Kind.Permanent() {
 			permanent++
@@ -56,25 +61,6 @@ func (l *Locker) noQuorum(op driver.Op, key string, errs []error) error {
 		kind = last
 	}
 	return &driver.StoreError{Backend: "redlock", Op: op, Key: key, Kind: kind, Err: few}
-}
-
-// silentAll returns the errors of nodes that have not answered yet.
-func silentAll(nodes []*node) []error {
-	errs := make([]error, len(nodes))
-	for i := range errs {
-		errs[i] = errSilent
-	}
-	return errs
-}
-
-// silent returns the nodes that are not among those that have voted.
-func (l *Locker) silent(votes []vote) (silent []*node) {
-	for _, n := range l.nodes {
-		if !slices.ContainsFunc(votes, func(v vote) bool { return v.node == n }) {
-			silent = append(silent, n)
-		}
-	}
-	return silent
 }
 
 // named returns the error of a node with the name of the node.

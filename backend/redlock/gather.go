@@ -2,135 +2,146 @@ package redlock
 
 import (
 	"context"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/seed-1795987d/onerun/backend/internal/contain"
+	"github.com/seed-1795987d/onerun/internal/lazyctx"
 )
 
-// replies are the answers of nodes to one question, by the index of the node.
-type replies[T any] struct {
-	values   []T
-	errs     []error // errSilent of a node that has not answered, nil of one that was not asked
-	pending  int     // nodes that have not answered
-	answered int     // nodes that have answered without an error
-	failed   int
+// A reply is the answer of a node to a question.
+type reply[T any] struct {
+	node  *node
+	sent  time.Time // when the node was asked
+	value T
+	err   error
+}
+
+// A gathering collects the replies of nodes to one question.
+type gathering[T any] struct {
+	order    *callOrder // of the claim that the calls are for; nil if they need no order
+	expected int        // replies
+
+	mu      sync.Mutex
+	got     []reply[T] // in the order of their arrival
+	least   int        // see wakeAt
+	then    func(reply[T])
+	changed chan struct{} // wakes wait
 }
 
 // A decision says whether the replies so far are enough. If they are, but more would add
 // information, it returns how long to wait for those at most. late means that this time has passed.
-type decision[T any] func(r *replies[T], late bool) (enough bool, patience time.Duration)
+type decision[T any] func(got []reply[T], late bool) (enough bool, patience time.Duration)
 
-// gather asks the nodes at once. prepare returns the function that asks one of them. That function
-// must not block, and done is called with its answer, from any goroutine. gather returns the
-// replies when all nodes have answered, when they are enough, or when ctx has ended. The requests
-// then go on, until longest has passed.
+func newGathering[T any](order *callOrder, expected int) *gathering[T] {
+	return &gathering[T]{order: order, expected: expected, got: make([]reply[T], 0, expected), least: expected, changed: make(chan struct{}, 1)}
+}
+
+// gather asks the nodes at once, each in a goroutine. See ask and wait.
 func gather[T any](
-	ctx context.Context, l *Locker, nodes []*node, longest time.Duration,
-	prepare func(ctx context.Context, done func(*node, T, error)) (ask func(*node)), enough decision[T],
-) *replies[T] {
-	r := &replies[T]{values: make([]T, len(l.nodes)), errs: make([]error, len(l.nodes)), pending: len(nodes)}
-	for _, n := range nodes {
-		r.errs[n.index] = errSilent
-	}
-	var mu sync.Mutex
-	over := false
-	w := l.newWaiter()
-	defer l.waiters.Put(w)
-	isEnough := func(late bool) (bool, time.Duration) {
-		if r.pending == 0 {
-			return true, 0
-		}
-		return enough(r, late)
-	}
-	call := &callContext{}
-	call.begin(ctx, longest, len(nodes))
-	done := func(n *node, value T, err error) {
-		defer call.answered()
-		mu.Lock()
-		defer mu.Unlock()
-		if over {
-			return
-		}
-		r.add(n, value, err)
-		if yes, patience := isEnough(false); yes || patience > 0 {
-			w.wake()
-		}
-	}
-	ask := prepare(call, done)
-	for _, n := range nodes {
-		ask(n)
-	}
-	w.wait(ctx, func(late bool) (bool, time.Duration) {
-		mu.Lock()
-		defer mu.Unlock()
-		return isEnough(late)
+	ctx context.Context, nodes []*node, longest time.Duration, call func(context.Context, *node) (T, error), enough decision[T],
+) []reply[T] {
+	g := newGathering[T](nil, len(nodes))
+	g.ask(ctx, nodes, longest, func(ctx context.Context, n *node, done func(reply[T])) {
+		go contain.Call(func() (T, error) { return call(ctx, n) }, func(value T, err error) {
+			done(reply[T]{node: n, value: value, err: err})
+		})
 	})
-	mu.Lock()
-	defer mu.Unlock()
-	over = true
-	return r
+	return g.wait(ctx, 1, enough)
 }
 
-func (r *replies[T]) add(n *node, value T, err error) {
-	r.values[n.index], r.errs[n.index] = value, err
-	r.pending--
-	if err != nil {
-		r.failed++
-	} else {
-		r.answered++
-	}
-}
-
-// each returns a question to a node that is asked in a goroutine.
-func each[T any](ask func(context.Context, *node) (T, error)) func(context.Context, func(*node, T, error)) func(*node) {
-	return func(ctx context.Context, done func(*node, T, error)) func(*node) {
-		return func(n *node) {
-			go contain.Call(func() (T, error) { return ask(ctx, n) }, func(value T, err error) { done(n, value, err) })
+// ask calls the nodes at once. The calls must not block. They go on after the caller has left, as
+// long as detach says.
+func (g *gathering[T]) ask(
+	ctx context.Context, nodes []*node, longest time.Duration, call func(context.Context, *node, func(reply[T])),
+) {
+	of := detach(ctx, longest)
+	open := &atomic.Int32{}
+	open.Store(int32(len(nodes)))
+	done := func(r reply[T]) {
+		defer g.order.end(r.node)
+		g.add(r)
+		if open.Add(-1) == 0 {
+			of.End(nil)
 		}
 	}
+	start := func(n *node) { call(of, n, done) }
+	for _, n := range nodes {
+		g.order.start(n, false, start)
+	}
+}
+
+// detach returns the context of calls that go on after their caller has left. It has the values of
+// ctx, and ends at the deadline of ctx, or after longest if that is sooner, or when it is ended.
+func detach(ctx context.Context, longest time.Duration) *lazyctx.Context {
+	end := time.Now().Add(longest)
+	if deadline, ok := ctx.Deadline(); ok && deadline.Before(end) {
+		end = deadline
+	}
+	return lazyctx.NewCall(context.WithoutCancel(ctx), end, 0)
+}
+
+func (g *gathering[T]) add(r reply[T]) {
+	g.mu.Lock()
+	g.got = append(g.got, r)
+	then, wakes := g.then, len(g.got) >= g.least
+	g.mu.Unlock()
+	if wakes {
+		select {
+		case g.changed <- struct{}{}:
+		default:
+		}
+	}
+	if then != nil {
+		then(r)
+	}
+}
+
+// replies returns those so far.
+func (g *gathering[T]) replies() []reply[T] {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.got
+}
+
+// handle has a function called with each reply from now on, in the goroutine of the node's call. It
+// returns the replies before that. prepare gets these, too, and returns the function.
+func (g *gathering[T]) handle(prepare func(got []reply[T]) func(reply[T])) []reply[T] {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.then = prepare(g.got)
+	return g.got
+}
+
+// wakeAt has wait look at the replies only when there are that many.
+func (g *gathering[T]) wakeAt(least int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.least = least
 }
 
 // glance is how long a caller waits for the nodes before it watches its context, too. Most answers
-// come sooner, and the Done channel of a Guard's call costs a timer.
+// come sooner, and the Done channel of a Guard's call costs more than the rest of the wait.
 const glance = 20 * time.Millisecond
 
-// A waiter is a caller that waits for nodes. It is used for one call after the other. A late wake
-// of an earlier call does no harm.
-type waiter struct {
-	ready chan struct{}
-	soon  *time.Timer
-}
-
-func (l *Locker) newWaiter() *waiter {
-	if w, ok := l.waiters.Get().(*waiter); ok {
-		return w
-	}
-	return &waiter{ready: make(chan struct{}, 1), soon: time.NewTimer(glance)}
-}
-
-// wake has the waiter ask again whether it has enough.
-func (w *waiter) wake() {
-	select {
-	case w.ready <- struct{}{}:
-	default:
-	}
-}
-
-// wait returns when there is enough, or when ctx has ended. enough is called at once, after each
-// wake, and when the patience that it has asked for has passed: late is true from then on. Slow
-// nodes get more patience.
-func (w *waiter) wait(ctx context.Context, enough func(late bool) (bool, time.Duration)) {
+// wait returns the replies when all have come, when they are enough, or when ctx has ended. Fewer
+// than least are not enough, but see wakeAt. Slow nodes get more patience than the decision asks
+// for.
+func (g *gathering[T]) wait(ctx context.Context, least int, enough decision[T]) []reply[T] {
+	g.wakeAt(least)
 	start := time.Now()
-	w.soon.Reset(glance)
-	defer w.soon.Stop()
+	soon := time.NewTimer(glance)
+	defer soon.Stop()
 	var ended <-chan struct{}
 	var timeout <-chan time.Time
 	longest, late := time.Duration(0), false
 	for {
-		yes, patience := enough(late)
-		if yes {
-			return
+		got := g.replies()
+		yes, patience := enough(got, late)
+		if yes || len(got) == g.expected {
+			return got
 		}
 		if patience > longest {
 			longest = patience
@@ -139,13 +150,38 @@ func (w *waiter) wait(ctx context.Context, enough func(late bool) (bool, time.Du
 			timeout = timer.C
 		}
 		select {
-		case <-w.ready:
+		case <-g.changed:
 		case <-timeout:
 			late = true
-		case <-w.soon.C:
+		case <-soon.C:
 			ended = ctx.Done()
 		case <-ended:
-			return
+			return got
 		}
 	}
+}
+
+// known returns the answers without an error.
+func known[T any](got []reply[T]) (values []T) {
+	for _, r := range got {
+		if r.err == nil {
+			values = append(values, r.value)
+		}
+	}
+	return values
+}
+
+// answered returns how many of the replies are no errors.
+func answered[T any](got []reply[T]) (n int) {
+	for _, r := range got {
+		if r.err == nil {
+			n++
+		}
+	}
+	return n
+}
+
+// hasReplied reports whether the reply of the node is one of these.
+func hasReplied[T any](n *node, got []reply[T]) bool {
+	return slices.ContainsFunc(got, func(r reply[T]) bool { return r.node == n })
 }

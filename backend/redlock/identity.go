@@ -8,7 +8,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/seed-1795987d/onerun/backend/internal/contain"
 	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
@@ -28,12 +27,10 @@ const (
 type identities struct {
 	complete atomic.Bool // all identities are known, and different
 
-	mu    sync.Mutex
-	ids   []string // of the known nodes; empty if the server states none
-	known []bool
-	count int
-	next  time.Time // when to ask the unknown nodes again
-	err   error
+	mu   sync.Mutex
+	ids  map[*node]string // of the known nodes; empty if the server states none
+	next time.Time        // when to ask the unknown nodes again
+	err  error
 }
 
 // verify asks the servers for their identities until all are known. It returns an error if the
@@ -43,73 +40,76 @@ func (l *Locker) verify(ctx context.Context, key string) error {
 	if l.identities.complete.Load() {
 		return nil
 	}
-	ask, err := l.unidentified()
+	before, err := l.identified()
+	ask := l.unidentified(before)
 	if err != nil || len(ask) == 0 {
 		return err
 	}
-	before, _ := l.identities.majority(l.quorum)
-	r := gather(ctx, l, ask, identifyTimeout, each(func(ctx context.Context, n *node) (struct{}, error) {
+	got := gather(ctx, ask, identifyTimeout, func(ctx context.Context, n *node) (struct{}, error) {
 		return struct{}{}, l.identify(ctx, n, key)
-	}), func(r *replies[struct{}], late bool) (bool, time.Duration) {
-		enough, err := l.identities.majority(l.quorum)
-		if err != nil || r.failed > len(l.nodes)-l.quorum || enough && (before || late) {
+	}, func(got []reply[struct{}], late bool) (bool, time.Duration) {
+		switch enough, err := l.identified(); {
+		case err != nil || len(got)-answered(got) > len(l.nodes)-l.quorum:
 			return true, 0
-		}
-		if enough {
-			return false, identifyGrace
+		case enough:
+			return before || late, identifyGrace
 		}
 		return false, 0
 	})
-	enough, err := l.identities.majority(l.quorum)
+	enough, err := l.identified()
 	if err == nil && !enough {
-		err = l.noQuorum(driver.OpAcquire, key, r.errs)
+		err = noQuorum(driver.OpAcquire, key, ask, got)
 	}
 	return err
 }
 
-// unidentified returns the nodes whose identity is not known and should be asked for.
-func (l *Locker) unidentified() (ask []*node, err error) {
+// identified reports whether a majority is known, and returns an error if the nodes cannot be used.
+func (l *Locker) identified() (bool, error) {
 	p := &l.identities
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.err != nil || p.count >= l.quorum && time.Now().Before(p.next) {
-		return nil, p.err
+	return len(p.ids) >= l.quorum, p.err
+}
+
+// unidentified returns the nodes that should be asked. Once a majority is known, it returns none
+// for some time after each request.
+func (l *Locker) unidentified(majority bool) (ask []*node) {
+	p := &l.identities
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if majority && time.Now().Before(p.next) {
+		return nil
 	}
 	p.next = time.Now().Add(askAgain)
-	for i, n := range l.nodes {
-		if !p.known[i] {
+	for _, n := range l.nodes {
+		if _, known := p.ids[n]; !known {
 			ask = append(ask, n)
 		}
 	}
-	return ask, nil
+	return ask
 }
 
 // identify asks a node's server for its identity.
-func (l *Locker) identify(ctx context.Context, n *node, key string) error {
+func (l *Locker) identify(ctx context.Context, n *node, key string) (err error) {
 	id := ""
 	if n.facts.ServerID != nil {
-		var err error
-		if id, err = contain.Do(func() (string, error) { return n.facts.ServerID(ctx) }); err != nil {
+		if id, err = n.facts.ServerID(ctx); err != nil {
 			return withKey(err, key)
 		}
 	}
 	p := &l.identities
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.known[n.index] {
-		return nil
-	}
-	for i, other := range p.ids {
-		if id != "" && other == id {
-			first, second := l.nodes[min(i, n.index)], l.nodes[max(i, n.index)]
+	for _, other := range l.nodes {
+		if other != n && id != "" && p.ids[other] == id {
+			first, second := l.nodes[min(other.index, n.index)], l.nodes[max(other.index, n.index)]
 			p.err = &driver.StoreError{Backend: "redlock", Op: driver.OpAcquire, Key: key, Kind: driver.KindSettings, Err: fmt.Errorf(
 				"nodes %d and %d are one server (%s and %s), which would vote twice",
 				first.index+1, second.index+1, first.facts.Addr, second.facts.Addr)}
 		}
 	}
-	p.ids[n.index], p.known[n.index] = id, true
-	p.count++
-	p.complete.Store(p.count == len(p.ids) && p.err == nil)
+	p.ids[n] = id
+	p.complete.Store(len(p.ids) == len(l.nodes) && p.err == nil)
 	return nil
 }
 
@@ -122,11 +122,4 @@ func withKey(err error, key string) error {
 	named := *failed
 	named.Key = key
 	return &named
-}
-
-// majority reports whether enough servers are known, and returns an error if they cannot be used.
-func (p *identities) majority(quorum int) (bool, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.count >= quorum, p.err
 }

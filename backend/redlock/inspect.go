@@ -24,16 +24,13 @@ const (
 // Show implements driver.Inspector. It shows the claims that a majority may know, and how many
 // nodes do (Holder.Nodes), by the nodes that have answered soon after a majority.
 func (l *Locker) Show(ctx context.Context, key string) (driver.KeyInfo, error) {
-	infos, errs, err := inspect(ctx, l, key, inspectGrace, func(ctx context.Context, n driver.Inspector) (driver.KeyInfo, error) {
+	infos, err := askMajority(ctx, l, driver.OpInspect, key, inspectGrace, func(ctx context.Context, n driver.Inspector) (driver.KeyInfo, error) {
 		return n.Show(ctx, key)
 	})
-	if err == nil {
-		err = l.tooFewInspected(key, errs)
-	}
 	if err != nil {
 		return driver.KeyInfo{}, err
 	}
-	return l.merge(known(infos, errs)), nil
+	return l.merge(infos), nil
 }
 
 // merge returns what the nodes that have answered know together.
@@ -95,12 +92,9 @@ func (l *Locker) holder(on []driver.Holder, most func(int) bool) driver.Holder {
 
 // Marked implements driver.Inspector: the work is done, even if few nodes know it.
 func (l *Locker) Marked(ctx context.Context, keys []string) ([]bool, error) {
-	nodes, errs, err := inspect(ctx, l, keys[0], inspectGrace, func(ctx context.Context, n driver.Inspector) ([]bool, error) {
+	nodes, err := askMajority(ctx, l, driver.OpInspect, keys[0], inspectGrace, func(ctx context.Context, n driver.Inspector) ([]bool, error) {
 		return n.Marked(ctx, keys)
 	})
-	if err == nil {
-		err = l.tooFewInspected(keys[0], errs)
-	}
 	if err != nil {
 		return nil, err
 	}
@@ -125,7 +119,8 @@ func (l *Locker) Keys(ctx context.Context, prefix, cursor string, n int) (keys [
 	if err := ctx.Err(); err != nil {
 		return nil, "", driver.NewStoreError("redlock", driver.OpInspect, prefix, err)
 	}
-	errs := make([]error, len(l.nodes))
+	var broken []*node
+	var got []reply[struct{}]
 	for enough := len(l.nodes) - l.quorum + 1; at-failed < enough; at, of = at+1, "" {
 		node := l.nodes[at]
 		keys, next, err = keysOf(ctx, node, prefix, of, n)
@@ -133,9 +128,9 @@ func (l *Locker) Keys(ctx context.Context, prefix, cursor string, n int) (keys [
 			return nil, "", driver.NewStoreError("redlock", driver.OpInspect, prefix, ctx.Err())
 		}
 		if err != nil {
-			errs[at] = err
+			broken, got = append(broken, node), append(got, reply[struct{}]{node: node, err: err})
 			if failed++; failed > len(l.nodes)-enough {
-				return nil, "", l.noQuorum(driver.OpInspect, prefix, errs)
+				return nil, "", noQuorum(driver.OpInspect, prefix, broken, got)
 			}
 			continue
 		}
@@ -207,98 +202,70 @@ func (l *Locker) onlyHere(ctx context.Context, keys []string, at int) []string {
 		})
 	}
 	all.Wait()
-	var only []string
-	for i, key := range keys {
-		if !found[i] {
-			only = append(only, key)
-		}
-	}
-	return only
+	i := -1
+	return slices.DeleteFunc(keys, func(string) bool { i++; return found[i] })
 }
 
 // Break implements driver.Inspector. It returns true if the claim has lost the key on a majority of
 // the nodes. If that is not known, because nodes have failed, it returns an error.
 func (l *Locker) Break(ctx context.Context, key, id string, b driver.Break) (bool, error) {
-	broken, errs, err := inspect(ctx, l, key, inspectTimeout, func(ctx context.Context, n driver.Inspector) (bool, error) {
+	got, err := askAll(ctx, l, driver.OpInspect, key, inspectTimeout, func(ctx context.Context, n driver.Inspector) (bool, error) {
 		return n.Break(ctx, key, id, b)
 	})
 	if err != nil {
 		return false, err
 	}
-	n, failed := 0, 0
-	for i := range broken {
-		switch {
-		case errs[i] != nil:
-			failed++
-		case broken[i]:
-			n++
-		}
-	}
-	switch {
+	switch n, not := countHeld(got); {
 	case n >= l.quorum:
 		return true, nil
-	case n+failed >= l.quorum:
-		return false, l.noQuorum(driver.OpInspect, key, errs)
-	default:
-		return false, nil
+	case len(l.nodes)-not >= l.quorum:
+		return false, noQuorum(driver.OpInspect, key, l.nodes, got)
 	}
+	return false, nil
 }
 
 // Forget implements driver.Inspector. A marker on one node is enough for the work to count as done.
 // So Forget returns an error, after it has removed the others, if a node has failed that may have
 // one.
 func (l *Locker) Forget(ctx context.Context, key string) (bool, error) {
-	forgotten, errs, err := inspect(ctx, l, key, inspectTimeout, func(ctx context.Context, n driver.Inspector) (bool, error) {
+	got, err := askAll(ctx, l, driver.OpInspect, key, inspectTimeout, func(ctx context.Context, n driver.Inspector) (bool, error) {
 		return n.Forget(ctx, key)
 	})
 	if err != nil {
 		return false, err
 	}
-	if slices.ContainsFunc(errs, func(err error) bool { return err != nil }) {
-		return false, l.noQuorum(driver.OpInspect, key, errs)
+	if answered(got) < len(l.nodes) {
+		return false, noQuorum(driver.OpInspect, key, l.nodes, got)
 	}
-	return slices.Contains(forgotten, true), nil
+	return slices.Contains(known(got), true), nil
 }
 
-// inspect asks the Inspectors of all nodes at once. It returns their answers and errors by the
-// nodes' index, when all have answered, or when a majority has and the grace is over.
-func inspect[T any](
-	ctx context.Context, l *Locker, key string, grace time.Duration, ask func(context.Context, driver.Inspector) (T, error),
-) (values []T, errs []error, ended error) {
+// askAll asks all nodes at once for what only some backends can do. It returns their answers when
+// all have come, or when a majority has answered and the grace is over. Without grace, it also
+// returns when there can be no majority.
+func askAll[A, T any](
+	ctx context.Context, l *Locker, op driver.Op, key string, grace time.Duration, ask func(context.Context, A) (T, error),
+) ([]reply[T], error) {
 	if err := ctx.Err(); err != nil {
-		return nil, nil, driver.NewStoreError("redlock", driver.OpInspect, key, err)
+		return nil, driver.NewStoreError("redlock", op, key, err)
 	}
-	r := gather(ctx, l, l.nodes, inspectTimeout, each(func(ctx context.Context, n *node) (T, error) {
-		return askAbility(ctx, n, driver.OpInspect, key, ask)
-	}), func(r *replies[T], late bool) (bool, time.Duration) {
-		if r.answered < l.quorum {
-			return false, 0
+	return gather(ctx, l.nodes, inspectTimeout, func(ctx context.Context, n *node) (T, error) {
+		return askAbility(ctx, n, op, key, ask)
+	}, func(got []reply[T], late bool) (bool, time.Duration) {
+		if n := answered(got); n < l.quorum {
+			return grace == 0 && len(got)-n > len(l.nodes)-l.quorum, 0
 		}
-		return late, grace
-	})
-	return r.values, r.errs, nil
+		return late || grace == 0, grace
+	}), nil
 }
 
-// known returns the answers without an error.
-func known[T any](values []T, errs []error) (all []T) {
-	for i, v := range values {
-		if errs[i] == nil {
-			all = append(all, v)
-		}
+// askMajority is askAll, but returns an error unless a majority has answered.
+func askMajority[A, T any](
+	ctx context.Context, l *Locker, op driver.Op, key string, grace time.Duration, ask func(context.Context, A) (T, error),
+) ([]T, error) {
+	got, err := askAll(ctx, l, op, key, grace, ask)
+	if err == nil && answered(got) < l.quorum {
+		err = noQuorum(op, key, l.nodes, got)
 	}
-	return all
-}
-
-// tooFewInspected returns an error unless a majority has answered.
-func (l *Locker) tooFewInspected(key string, errs []error) error {
-	failed := 0
-	for _, err := range errs {
-		if err != nil {
-			failed++
-		}
-	}
-	if failed > len(l.nodes)-l.quorum {
-		return l.noQuorum(driver.OpInspect, key, errs)
-	}
-	return nil
+	return known(got), err
 }

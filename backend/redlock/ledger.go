@@ -4,15 +4,11 @@ import (
 	"bytes"
 	"context"
 	"slices"
-	"time"
 
 	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
 var _ driver.Ledger = (*Locker)(nil)
-
-// ledgerTimeout bounds a call to the ledger of one node.
-const ledgerTimeout = 5 * time.Second
 
 // Append implements driver.Ledger. After it, a majority has the entry.
 func (l *Locker) Append(ctx context.Context, name string, e driver.Entry, keep int) error {
@@ -85,16 +81,5 @@ func (l *Locker) Raise(ctx context.Context, name, counter string, to int64) (int
 // askLedgers asks the ledgers of all nodes at once, and returns the answers of a majority as soon
 // as there is one. The other calls go on.
 func askLedgers[T any](ctx context.Context, l *Locker, name string, ask func(context.Context, driver.Ledger) (T, error)) ([]T, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, driver.NewStoreError("redlock", driver.OpLedger, name, err)
-	}
-	r := gather(ctx, l, l.nodes, ledgerTimeout, each(func(ctx context.Context, n *node) (T, error) {
-		return askAbility(ctx, n, driver.OpLedger, name, ask)
-	}), func(r *replies[T], _ bool) (bool, time.Duration) {
-		return r.answered >= l.quorum || r.failed > len(l.nodes)-l.quorum, 0
-	})
-	if r.answered < l.quorum {
-		return nil, l.noQuorum(driver.OpLedger, name, r.errs)
-	}
-	return known(r.values, r.errs), nil
+	return askMajority(ctx, l, driver.OpLedger, name, 0, ask)
 }

@@ -34,9 +34,9 @@ type node struct {
 	name    string // for errors
 	addr    string // for hooks
 	facts   driver.Description
-	batch   driver.BatchRenewer // nil if it has no such ability
-	starter driver.Starter      // nil if it has no such ability
-	quorum  *Locker
+	starter driver.Starter
+	batch   driver.BatchRenewer
+	locker  *Locker
 
 	epoch    time.Time
 	asked    atomic.Int64 // calls under way
@@ -45,10 +45,15 @@ type node struct {
 }
 
 func newNode(of *Locker, i int, l driver.Locker) *node {
-	n := &node{Locker: l, quorum: of, index: i, name: fmt.Sprintf("node %d", i+1), facts: driver.Describe(l), epoch: time.Now()}
+	n := &node{Locker: l, locker: of, index: i, name: fmt.Sprintf("node %d", i+1), facts: driver.Describe(l), epoch: time.Now()}
 	n.addr = cmp.Or(n.facts.Addr, n.name)
-	n.batch, _ = l.(driver.BatchRenewer)
-	n.starter, _ = l.(driver.Starter)
+	n.starter, n.batch = blocking{l}, blocking{l}
+	if starter, ok := l.(driver.Starter); ok {
+		n.starter = starter
+	}
+	if batch, ok := l.(driver.BatchRenewer); ok {
+		n.batch = batch
+	}
 	return n
 }
 
@@ -57,7 +62,7 @@ func (n *node) begin(op driver.Op, key string) error {
 	if n.asked.Add(1) == 1 {
 		n.answered.Store(int64(time.Since(n.epoch)))
 	}
-	if n.stuck() && n.quorum.canSpareStuck() && !n.tryStuck() {
+	if n.stuck() && n.locker.canSpareStuck() && !n.tryStuck() {
 		n.asked.Add(-1)
 		return n.named(op, key, errStuck)
 	}
@@ -88,14 +93,14 @@ func (l *Locker) canSpareStuck() bool {
 
 func (n *node) end(err error) {
 	n.asked.Add(-1)
-	if err == nil {
+	if err == nil || errors.Is(err, guard.ErrLost) {
 		n.answered.Store(int64(time.Since(n.epoch)))
 	}
 }
 
 // report reports a call to the hooks that was sent at the instant and returned err.
 func (n *node) report(ctx context.Context, op driver.Op, sent time.Time, err error) {
-	for _, call := range n.quorum.calls {
+	for _, call := range n.locker.calls {
 		func() {
 			defer func() { _ = recover() }() // a hook only reports
 			call(ctx, guard.CallEvent{Event: guard.Event{Start: sent}, Op: op, Node: n.addr, Duration: time.Since(sent), Err: err})
@@ -103,122 +108,107 @@ func (n *node) report(ctx context.Context, op driver.Op, sent time.Time, err err
 	}
 }
 
-// A request is a call to the node whose answer comes later.
+// A request is a call to a node whose answer comes later.
 type request[T any] struct {
+	reply[T]
 	ctx      context.Context
-	node     *node
 	op       driver.Op
-	sent     time.Time
-	begun    bool
 	answered atomic.Bool
-	done     func(r *request[T], answer T, err error)
+	done     func(reply[T])
 }
 
-// newRequest returns a request that answer ends, or nil if the node is stuck, after calling done.
-func newRequest[T any](ctx context.Context, n *node, op driver.Op, key string, done func(*request[T], T, error)) *request[T] {
-	r := &request[T]{ctx: ctx, node: n, op: op, sent: time.Now(), done: done}
-	if err := n.begin(op, key); err != nil {
-		var none T
-		done(r, none, err)
-		return nil
+// call starts a call to the node, and calls done with its first answer. start is given the
+// function that answers.
+func call[T any](ctx context.Context, n *node, op driver.Op, key string, start func(func(T, error)), done func(reply[T])) {
+	r := &request[T]{reply: reply[T]{node: n, sent: time.Now()}, ctx: ctx, op: op, done: done}
+	if r.err = n.begin(op, key); r.err != nil {
+		done(r.reply)
+		return
 	}
-	return r
+	contain.Call(func() (none T, _ error) { start(r.answer); return none, nil }, func(none T, err error) {
+		if err != nil { // it could not begin
+			r.answer(none, err)
+		}
+	})
 }
 
 // answer passes the first answer on, and reports it to the hooks.
-func (r *request[T]) answer(answer T, err error) {
+func (r *request[T]) answer(value T, err error) {
 	if r.answered.CompareAndSwap(false, true) {
 		r.node.end(err)
 		r.node.report(r.ctx, r.op, r.sent, err)
-		r.done(r, answer, err)
+		r.value, r.err = value, err
+		r.done(r.reply)
 	}
 }
 
-// contain answers a request that could not begin: the node's Locker has panicked, or has ended the
-// goroutine. It is deferred.
-func (r *request[T]) contain() {
-	var none T
-	if p := recover(); p != nil {
-		r.answer(none, &contain.Panic{Value: p})
-	} else if !r.begun {
-		r.answer(none, contain.ErrEnded)
-	}
+// acquire asks for the key and calls done with the reply, from any goroutine.
+func (n *node) acquire(ctx context.Context, c *driver.Claim, done func(vote)) {
+	call(ctx, n, driver.OpAcquire, c.Key, func(answer func(driver.Answer, error)) { n.starter.StartAcquire(ctx, *c, answer) }, done)
 }
 
-// acquire asks for the key and calls done with the answer, from any goroutine.
-func (n *node) acquire(ctx context.Context, c *driver.Claim, done func(*request[driver.Answer], driver.Answer, error)) {
-	r := newRequest(ctx, n, driver.OpAcquire, c.Key, done)
-	switch {
-	case r == nil:
-	case n.starter == nil:
-		go contain.Call(func() (driver.Answer, error) { return n.TryAcquire(ctx, *c) }, r.answer)
-	default:
-		defer r.contain()
-		n.starter.StartAcquire(ctx, *c, r.answer)
-		r.begun = true
-	}
+// release releases the claim and calls done with the reply, from any goroutine.
+func (n *node) release(ctx context.Context, c *driver.Claim, after driver.After, done func(reply[bool])) {
+	call(ctx, n, driver.OpRelease, c.Key, func(answer func(bool, error)) { n.starter.StartRelease(ctx, *c, after, answer) }, done)
 }
 
-// release releases the claim and calls done with the answer, from any goroutine.
-func (n *node) release(
-	ctx context.Context, c *driver.Claim, after driver.After, done func(r *request[bool], held bool, err error),
+// A blocking Locker has the abilities of a node by a goroutine for each call.
+type blocking struct{ driver.Locker }
+
+// StartAcquire implements driver.Starter.
+func (l blocking) StartAcquire(ctx context.Context, c driver.Claim, done func(driver.Answer, error)) {
+	go contain.Call(func() (driver.Answer, error) { return l.TryAcquire(ctx, c) }, done)
+}
+
+// StartRelease implements driver.Starter.
+func (l blocking) StartRelease(ctx context.Context, c driver.Claim, after driver.After, done func(bool, error)) {
+	go contain.Call(func() (bool, error) { return l.Release(ctx, c, after) }, done)
+}
+
+// RenewBatch implements driver.BatchRenewer.
+func (l blocking) RenewBatch(ctx context.Context, claims []driver.Claim, report func(i int, held bool, err error)) {
+	var all sync.WaitGroup
+	for i, c := range claims {
+		all.Go(func() {
+			contain.Call(func() (bool, error) { return l.Renew(ctx, c) }, func(held bool, err error) { report(i, held, err) })
+		})
+	}
+	all.Wait()
+}
+
+// renewBatch renews the claims. It calls report once for each, from any goroutine. Then it calls
+// done, with an error if not all are renewed.
+func (n *node) renewBatch(
+	ctx context.Context, claims []driver.Claim, report func(i int, held bool, err error), done func(reply[struct{}]),
 ) {
-	r := newRequest(ctx, n, driver.OpRelease, c.Key, done)
-	switch {
-	case r == nil:
-	case n.starter == nil:
-		go contain.Call(func() (bool, error) { return n.Release(ctx, *c, after) }, r.answer)
-	default:
-		defer r.contain()
-		n.starter.StartRelease(ctx, *c, after, r.answer)
-		r.begun = true
+	batch := n.batch
+	if len(claims) == 1 {
+		batch = blocking{n.Locker} // it costs less
 	}
-}
-
-// renew renews the claim and calls done with the answer, from another goroutine.
-func (n *node) renew(ctx context.Context, c driver.Claim, done func(held bool, err error)) {
-	n.renewBatch(ctx, []driver.Claim{c}, func(_ int, held bool, err error) { done(held, err) })
-}
-
-// renewBatch renews the claims and calls report once for each, from other goroutines.
-func (n *node) renewBatch(ctx context.Context, claims []driver.Claim, report func(i int, held bool, err error)) {
-	if err := n.begin(driver.OpRenew, claims[0].Key); err != nil {
-		go reportAll(claims, err, report)
-		return
-	}
-	if n.batch == nil || len(claims) == 1 {
-		var left atomic.Int32
-		left.Store(int32(len(claims)))
-		for i, c := range claims {
-			sent := time.Now()
-			go contain.Call(func() (bool, error) { return n.Renew(ctx, c) }, func(held bool, err error) {
-				if left.Add(-1) == 0 {
-					n.end(ctx.Err())
+	begun := false
+	call(ctx, n, driver.OpRenew, claims[0].Key, func(answer func(struct{}, error)) {
+		begun = true
+		go contain.Call(func() (struct{}, error) {
+			var failed atomic.Pointer[error] // one of them
+			contain.Batch(len(claims), errSilent, func(i int, held bool, err error) {
+				if err := orLost(claims[i], held, err); err != nil {
+					failed.Store(&err)
 				}
-				n.report(ctx, driver.OpRenew, sent, orLost(c, held, err))
 				report(i, held, err)
-			})
-		}
-		return
-	}
-	go func() {
-		var failed atomic.Pointer[error] // one of them
-		sent := time.Now()
-		ended := sync.OnceFunc(func() {
-			n.end(ctx.Err())
-			n.report(ctx, driver.OpRenew, sent, errorIn(&failed))
-		})
-		defer ended()
-		contain.Batch(len(claims), errSilent, func(i int, held bool, err error) {
-			if err := orLost(claims[i], held, err); err != nil {
-				failed.Store(&err)
+			}, func(report func(i int, held bool, err error)) { batch.RenewBatch(ctx, claims, report) })
+			if err := failed.Load(); err != nil {
+				return struct{}{}, *err
 			}
-			report(i, held, err)
-		}, func(report func(i int, held bool, err error)) {
-			n.batch.RenewBatch(ctx, claims, report)
-			ended() // before those that it has left out
-		})
-	}()
+			return struct{}{}, nil
+		}, answer)
+	}, func(r reply[struct{}]) {
+		for i := range claims {
+			if !begun {
+				report(i, false, r.err)
+			}
+		}
+		done(r)
+	})
 }
 
 // orLost returns err, or a *guard.LostError if the node has forgotten the claim.
@@ -227,19 +217,6 @@ func orLost(c driver.Claim, held bool, err error) error {
 		return &guard.LostError{Key: c.Key, Fence: c.Fence, Reason: guard.LossNotHeld}
 	}
 	return err
-}
-
-func errorIn(p *atomic.Pointer[error]) error {
-	if err := p.Load(); err != nil {
-		return *err
-	}
-	return nil
-}
-
-func reportAll(claims []driver.Claim, err error, report func(i int, held bool, err error)) {
-	for i := range claims {
-		report(i, false, err)
-	}
 }
 
 // askAbility asks a node for what only some backends can do.

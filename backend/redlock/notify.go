@@ -17,11 +17,15 @@ const fresh = time.Second
 // claim is released on nodes that the holder lacks. A waiter that asked again then would do so for
 // ever.
 func (l *Locker) Subscribe(key, _ string, notify func(in time.Duration)) (stop func()) {
-	e := &notifications{quorum: l.quorum, wake: func() { notify(0) }, said: make([]bool, len(l.nodes))}
+	e := &notifications{quorum: l.quorum}
 	var stops []func()
 	for _, n := range l.nodes {
 		if subscriber, ok := n.Locker.(driver.Subscriber); ok {
-			stops = append(stops, subscriber.Subscribe(key, "", func(time.Duration) { e.add(n.index) }))
+			stops = append(stops, subscriber.Subscribe(key, "", func(time.Duration) {
+				if e.completes(n) {
+					notify(0)
+				}
+			}))
 		}
 	}
 	return func() {
@@ -31,38 +35,26 @@ func (l *Locker) Subscribe(key, _ string, notify func(in time.Duration)) (stop f
 	}
 }
 
-// notifications counts the nodes that have notified.
+// notifications are the nodes that have notified.
 type notifications struct {
 	quorum int
-	wake   func()
 
 	mu    sync.Mutex
 	since time.Time // when the first node did
-	said  []bool    // by node
-	count int
+	nodes map[*node]bool
 }
 
-func (e *notifications) add(node int) {
+// completes adds a node, and reports whether it makes a majority.
+func (e *notifications) completes(n *node) bool {
 	e.mu.Lock()
-	if now := time.Now(); now.Sub(e.since) > fresh {
-		e.since = now
-		e.reset()
+	defer e.mu.Unlock()
+	if now := time.Now(); e.nodes == nil || now.Sub(e.since) > fresh {
+		e.since, e.nodes = now, map[*node]bool{}
 	}
-	if !e.said[node] {
-		e.said[node] = true
-		e.count++
-	}
-	enough := e.count >= e.quorum
+	e.nodes[n] = true
+	enough := len(e.nodes) >= e.quorum
 	if enough {
-		e.reset()
+		e.nodes = nil
 	}
-	e.mu.Unlock()
-	if enough {
-		e.wake()
-	}
-}
-
-func (e *notifications) reset() {
-	clear(e.said)
-	e.count = 0
+	return enough
 }

@@ -1,9 +1,11 @@
 package redlock
 
 import (
+	"context"
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // orders are the claims with calls to nodes under way.
@@ -30,9 +32,11 @@ type turn struct {
 	next []func(*node) // calls that wait for it; orders.mu guards it
 	// unknown means that a call to acquire the claim again had no answer.
 	unknown atomic.Bool
-	// releasing is how many releases are under way, or may follow because a vote is outstanding.
-	releasing atomic.Int32
-	releases  atomic.Int32 // that have ended
+	// outstanding is how many votes have not arrived of ballots that were won. Each may show that
+	// the claim has to be released here.
+	outstanding atomic.Int32
+	releasing   atomic.Int32 // releases in the background that are under way
+	releases    atomic.Int32 // those that have ended
 }
 
 func newOrders(nodes int) *orders { return &orders{nodes: nodes, of: map[string]*callOrder{}} }
@@ -64,27 +68,36 @@ func (o *callOrder) drop() {
 	}
 }
 
+// after calls f after some time, and keeps the order until then.
+func (o *callOrder) after(pause time.Duration, f func()) {
+	o.in.enter(o.id)
+	time.AfterFunc(pause, func() {
+		defer o.leave()
+		f()
+	})
+}
+
 // hasReleased notes that a release of the claim has ended.
 func (t *turn) hasReleased() {
-	t.releases.Add(1) // first, see keeps
+	t.releases.Add(1) // before the next, see keeps
 	t.releasing.Add(-1)
 }
 
 // keeps reports whether a node that says it holds the claim will keep it: no release is under way
 // there, none may follow, and none has ended since the given count.
 func (t *turn) keeps(releases int32) bool {
-	return t.releasing.Load() == 0 && t.releases.Load() == releases
+	return t.outstanding.Load() == 0 && t.releasing.Load() == 0 && t.releases.Load() == releases
 }
 
-// inTurn starts a call to the node for this claim after the calls before it have ended. The call
-// must not block. When it has ended, end must be called.
-func (o *callOrder) inTurn(n *node, call func(*node)) { o.enqueue(n, call, false) }
-
-// inNextTurn is inTurn, but goes before the calls that wait: a call that undoes the call under way
-// must not undo those.
-func (o *callOrder) inNextTurn(n *node, call func(*node)) { o.enqueue(n, call, true) }
-
-func (o *callOrder) enqueue(n *node, call func(*node), first bool) {
+// start starts a call to the node, which must not block, after the calls for this claim that were
+// started before it have ended. When it has ended, end must be called. A call that goes first only
+// waits for the one under way: what undoes that one must not undo the others. If there is no order,
+// the call waits for none.
+func (o *callOrder) start(n *node, first bool, call func(*node)) {
+	if o == nil {
+		call(n)
+		return
+	}
 	o.in.mu.Lock()
 	o.users++
 	at := &o.at[n.index]
@@ -105,10 +118,13 @@ func (o *callOrder) enqueue(n *node, call func(*node), first bool) {
 
 // end ends the call to the node that is under way for this claim, and starts the next one.
 func (o *callOrder) end(n *node) {
-	at := &o.at[n.index]
+	if o == nil {
+		return
+	}
 	o.in.mu.Lock()
 	o.drop()
 	var next func(*node)
+	at := &o.at[n.index]
 	if at.busy = len(at.next) > 0; at.busy {
 		next, at.next = at.next[0], at.next[1:]
 	}
@@ -116,4 +132,18 @@ func (o *callOrder) end(n *node) {
 	if next != nil {
 		next(n)
 	}
+}
+
+// background makes a call for which no caller waits, and calls done with its reply.
+func background[T any](
+	o *callOrder, n *node, first bool, limit time.Duration, call func(context.Context, func(reply[T])), done func(reply[T]),
+) {
+	o.start(n, first, func(n *node) {
+		ctx, cancel := context.WithTimeout(context.Background(), limit)
+		call(ctx, func(r reply[T]) {
+			defer o.end(n)
+			cancel()
+			done(r)
+		})
+	})
 }

@@ -96,26 +96,18 @@ func (p *probes) isAhead(key, holder string) bool {
 // probe waits for the vote of the first node, but not for long. It returns true if another claim is
 // ahead, and then the ballot is over.
 func (b *ballot) probe(ctx context.Context) (behind bool, refusal driver.Answer) {
-	b.waiter.wait(ctx, func(late bool) (bool, time.Duration) { // await returns the error of ctx
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		return late || len(b.votes) > 0, shortPatience
+	votes := b.votes.wait(ctx, 1, func(votes []vote, late bool) (bool, time.Duration) {
+		return late || len(votes) > 0, shortPatience
 	})
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.probing = false
-	if len(b.votes) == 0 {
-		return false, driver.Answer{}
-	}
-	refusal = b.votes[0].grant
 	switch {
-	case b.votes[0].err != nil, refusal.State != driver.Busy:
+	case len(votes) == 0, votes[0].err != nil, votes[0].value.State != driver.Busy:
 		return false, driver.Answer{}
-	case refusal.Reason.IsShared(): // a majority has to keep others away for it
+	case votes[0].value.Reason != driver.HeldByOther: // shared: a majority has to keep others away
 		return false, driver.Answer{}
-	case !b.locker.probes.isAhead(b.claim.Key, refusal.Holder):
+	case !b.locker.probes.isAhead(b.claim.Key, votes[0].value.Holder):
 		return false, driver.Answer{}
 	}
-	refusal.Crowded = true
+	refusal = votes[0].value
+	refusal.Reason = driver.OtherAhead
 	return true, refusal
 }

@@ -100,7 +100,7 @@ func TestProbe_aClaimThatComesTooLateCostsOneCall(t *testing.T) {
 			grant, asked := c.ask(t, newClaim())
 			require.Equal(t, driver.Busy, grant.State)
 			require.Equal(t, holder.ID, grant.Holder)
-			require.True(t, grant.Crowded)
+			require.Equal(t, driver.OtherAhead, grant.Reason)
 			require.Equal(t, [3]int64{1, 0, 0}, asked)
 			c.free(t, holder, 0, 1, 2)
 		}
@@ -170,7 +170,7 @@ func TestProbe_isOfClaimsThatWaitAndHoldAKeyAlone(t *testing.T) {
 				special(&claim)
 				grant, asked := c.ask(t, claim)
 				require.Equal(t, driver.Busy, grant.State)
-				require.False(t, grant.Crowded)
+				require.NotEqual(t, driver.OtherAhead, grant.Reason)
 				require.Equal(t, [3]int64{1, 1, 1}, asked)
 			})
 		})

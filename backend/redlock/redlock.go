@@ -21,9 +21,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"reflect"
 	"slices"
-	"sync"
+	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -45,7 +46,6 @@ type Locker struct {
 	quorum     int
 	clocks     *clocks
 	orders     *orders
-	waiters    sync.Pool
 	probes     *probes
 	identities identities
 	calls      []func(context.Context, guard.CallEvent) // of hooks
@@ -89,7 +89,7 @@ func New(nodes []driver.Locker, opts ...Option) *Locker {
 		l.nodes = append(l.nodes, newNode(l, i, n))
 	}
 	l.probes = newProbes(l.nodes)
-	l.identities.ids, l.identities.known = make([]string, len(nodes)), make([]bool, len(nodes))
+	l.identities.ids = map[*node]string{}
 	return l
 }
 
@@ -116,7 +116,6 @@ func checkNodes(nodes []driver.Locker) error {
 	if len(nodes) < minNodes {
 		return refused(fmt.Sprint(len(nodes)), "must be three at least: of fewer, none may fail")
 	}
-	addrs := map[string]int{}
 	for i, n := range nodes {
 		if isNil(n) {
 			return refused(fmt.Sprintf("number %d", i+1), "must not be nil")
@@ -126,16 +125,13 @@ func checkNodes(nodes []driver.Locker) error {
 			return fmt.Errorf("redlock: node %d: %w", i+1, facts.Err)
 		}
 		for j, other := range nodes[:i] {
+			twice := fmt.Sprintf("numbers %d and %d", j+1, i+1)
 			if same(n, other) {
-				return refused(fmt.Sprintf("numbers %d and %d", j+1, i+1), "must not be the same Locker: it would vote twice")
+				return refused(twice, "must not be the same Locker: it would vote twice")
 			}
-		}
-		if facts.Addr != "" {
-			if j, twice := addrs[facts.Addr]; twice {
-				return refused(fmt.Sprintf("numbers %d and %d", j+1, i+1),
-					"must not be on the same server, "+facts.Addr+": it would vote twice")
+			if facts.Addr != "" && facts.Addr == driver.Describe(other).Addr {
+				return refused(twice, "must not be on the same server, "+facts.Addr+": it would vote twice")
 			}
-			addrs[facts.Addr] = i
 		}
 	}
 	return nil
@@ -161,6 +157,30 @@ func (l *Locker) Describe() driver.Description {
 	}
 }
 
+// checkSharing returns nil for driver.Unlimited if all nodes can share keys.
+// It refuses limits. Each node knows only a part of the holders, so a key with a limit of n could
+// have more of them: one for each majority that can be made of n grants on each node.
+func (l *Locker) checkSharing(n int) error {
+	if n != driver.Unlimited {
+		return &driver.SettingError{
+			Setting: "WithLimit", Value: strconv.Itoa(n),
+			Reason: "cannot be kept on a quorum, as each of its nodes knows only a part of the holders: " +
+				"backend/single, reentrant, postgres and memory can",
+		}
+	}
+	for _, node := range l.nodes {
+		if node.facts.Shares == nil {
+			return &driver.SettingError{
+				Setting: "WithShared", Reason: fmt.Sprintf("%s (%T) grants a key to one claim at a time", node.name, node.Locker),
+			}
+		}
+		if err := node.facts.Shares(n); err != nil {
+			return fmt.Errorf("redlock: %s: %w", node.name, err)
+		}
+	}
+	return nil
+}
+
 // checkKey accepts a key that every node accepts.
 func (l *Locker) checkKey(key string) error {
 	for _, n := range l.nodes {
@@ -176,18 +196,31 @@ func (l *Locker) checkKey(key string) error {
 func drift(ttl time.Duration) time.Duration { return ttl/100 + 2*time.Millisecond }
 
 // Warnings implements driver.Warner: it asks all nodes at once.
-func (l *Locker) Warnings(ctx context.Context) []error {
-	r := gather(ctx, l, l.nodes, identifyTimeout, each(func(_ context.Context, n *node) ([]error, error) {
+func (l *Locker) Warnings(ctx context.Context) (warnings []error) {
+	got := gather(ctx, l.nodes, identifyTimeout, func(ctx context.Context, n *node) ([]error, error) {
 		w, ok := n.Locker.(driver.Warner)
 		if !ok {
 			return nil, nil
 		}
 		return w.Warnings(ctx), nil
-	}), func(*replies[[]error], bool) (bool, time.Duration) { return false, 0 })
-	for i, err := range r.errs {
-		if err != nil && !errors.Is(err, errSilent) {
-			r.values[i] = []error{l.nodes[i].named("", "", err)}
+	}, func([]reply[[]error], bool) (bool, time.Duration) { return false, 0 })
+	for _, r := range got {
+		if r.err != nil {
+			warnings = append(warnings, r.node.named("", "", r.err))
+		}
+		warnings = append(warnings, r.value...)
+	}
+	return warnings
+}
+
+// Close closes the nodes that have Close, see single.Locker.Close. Close the Guards first: releases
+// on slow nodes go on for a moment in the background.
+func (l *Locker) Close() error {
+	var failed []error
+	for _, n := range l.nodes {
+		if c, ok := n.Locker.(io.Closer); ok {
+			failed = append(failed, c.Close())
 		}
 	}
-	return slices.Concat(r.values...)
+	return errors.Join(failed...)
 }

@@ -32,59 +32,64 @@ func (l *Locker) Release(ctx context.Context, c driver.Claim, after driver.After
 	order := l.orders.enter(c.ID)
 	defer order.leave()
 	order.released.Store(true)
-	quorum, spare := l.quorum, len(l.nodes)-l.quorum
-	count := func(r *replies[bool]) (held, gone int) {
-		for i, yes := range r.values {
-			if yes && r.errs[i] == nil {
-				held++
+	g := newGathering[bool](order, len(l.nodes))
+	g.handle(func([]reply[bool]) func(reply[bool]) {
+		return func(r reply[bool]) {
+			if r.err != nil || order.at[r.node.index].unknown.Load() {
+				l.releaseAgain(order, r.node, c, after)
 			}
 		}
-		return held, r.answered - held
-	}
-	r := gather(ctx, l, l.nodes, max(c.TTL, releaseAtLeast), func(call context.Context, done func(*node, bool, error)) func(*node) {
-		answered := func(of *request[bool], held bool, err error) {
-			done(of.node, held, err)
-			if err != nil || order.at[of.node.index].unknown.Load() {
-				l.releaseAgain(order, of.node, c, after)
-			}
-			order.end(of.node)
-		}
-		release := func(n *node) { n.release(call, &c, after, answered) }
-		return func(n *node) { order.inTurn(n, release) }
-	}, func(r *replies[bool], _ bool) (bool, time.Duration) {
-		held, gone := count(r)
-		return held >= quorum || gone > spare || held+r.pending < quorum && gone+r.pending <= spare, 0
 	})
-	switch held, gone := count(r); {
+	g.ask(ctx, l.nodes, max(c.TTL, releaseAtLeast), func(ctx context.Context, n *node, done func(reply[bool])) {
+		n.release(ctx, &c, after, done)
+	})
+	quorum, spare := l.quorum, len(l.nodes)-l.quorum
+	var held, gone int
+	got := g.wait(ctx, spare+1, func(got []reply[bool], _ bool) (bool, time.Duration) {
+		held, gone = countHeld(got)
+		pending := len(l.nodes) - len(got)
+		return held >= quorum || gone > spare || held+pending < quorum && gone+pending <= spare, 0
+	})
+	switch {
 	case held >= quorum:
 		return true, nil
 	case gone > spare:
 		return false, nil
 	}
-	return false, l.noQuorum(driver.OpRelease, c.Key, r.errs)
+	return false, noQuorum(driver.OpRelease, c.Key, l.nodes, got)
+}
+
+// countHeld returns how many nodes have answered that they held the claim, and that they did not.
+func countHeld(got []reply[bool]) (held, gone int) {
+	for _, r := range got {
+		switch {
+		case r.err != nil:
+		case r.value:
+			held++
+		default:
+			gone++
+		}
+	}
+	return held, gone
 }
 
 // releaseAt releases a claim at one node, in the background. The release goes before the calls
 // that wait for that node, because the claim may have been made again. If unknown, the claim may
 // still arrive at the node.
 func (l *Locker) releaseAt(order *callOrder, n *node, c driver.Claim, unknown bool) {
-	order.at[n.index].releasing.Add(1)
-	order.inNextTurn(n, func(n *node) {
-		ctx, cancel := context.WithTimeout(context.Background(), releaseTimeout(c.TTL))
-		n.release(ctx, &c, driver.After{}, func(_ *request[bool], _ bool, err error) {
-			cancel()
-			if err == nil {
-				order.at[n.index].hasReleased()
-			} else {
-				l.orders.enter(c.ID) // order: this call is under way
-				// it may arrive yet
-				time.AfterFunc(repeatAfter, func() { order.at[n.index].hasReleased(); order.leave() })
-			}
-			if err != nil || unknown {
-				l.releaseAgain(order, n, c, driver.After{})
-			}
-			order.end(n)
-		})
+	at := &order.at[n.index]
+	at.releasing.Add(1)
+	background(order, n, true, releaseTimeout(c.TTL), func(ctx context.Context, done func(reply[bool])) {
+		n.release(ctx, &c, driver.After{}, done)
+	}, func(r reply[bool]) {
+		if r.err == nil {
+			at.hasReleased()
+		} else {
+			order.after(repeatAfter, at.hasReleased) // it may arrive yet
+		}
+		if r.err != nil || unknown {
+			l.releaseAgain(order, n, c, driver.After{})
+		}
 	})
 }
 
@@ -96,20 +101,14 @@ func (l *Locker) releaseAgain(order *callOrder, n *node, c driver.Claim, after d
 		return
 	}
 	c.Repeated = true
-	l.orders.enter(c.ID) // order: a call of its is under way
-	time.AfterFunc(min(repeatAfter, c.TTL), func() {
-		defer order.leave()
-		defer l.repeating.Add(-1)
-		order.inTurn(n, func(n *node) {
+	order.after(min(repeatAfter, c.TTL), func() {
+		l.repeating.Add(-1)
+		background(order, n, false, releaseTimeout(c.TTL), func(ctx context.Context, done func(reply[bool])) {
 			if !order.released.Load() {
-				order.end(n)
+				done(reply[bool]{node: n})
 				return
 			}
-			ctx, cancel := context.WithTimeout(context.Background(), releaseTimeout(c.TTL))
-			n.release(ctx, &c, after, func(*request[bool], bool, error) {
-				cancel()
-				order.end(n)
-			})
-		})
+			n.release(ctx, &c, after, done)
+		}, func(reply[bool]) {})
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 
 	"github.com/seed-1795987d/onerun/guard/driver"
 )
@@ -14,21 +15,15 @@ var errReleasing = errors.New("the node may be releasing the claim")
 
 // A renewal is the renewal of one claim at all nodes at once.
 type renewal struct {
-	locker *Locker
-	claim  driver.Claim
-	order  *callOrder
-	// by node: how many releases had ended there when the nodes were asked
-	releases []int32
-	report   func(held bool, err error)
+	locker   *Locker
+	claim    driver.Claim
+	order    *callOrder
+	releases []int32                    // that had ended at each node when the nodes were asked
+	report   func(held bool, err error) // its first call counts
 
-	mu       sync.Mutex
-	answered int
-	held     int
-	gone     []*node // that have answered that the claim is not theirs
-	failed   int
-	errs     []error // by node
-	over     bool    // it was reported
-	renewed  bool    // a majority holds
+	mu   sync.Mutex
+	got  []reply[bool]
+	gone []*node // that do not hold the claim, and acquire it again if a majority holds it
 }
 
 // Renew implements driver.Locker. The claim is renewed if a majority holds it. It is also acquired
@@ -51,71 +46,75 @@ func (l *Locker) RenewBatch(ctx context.Context, claims []driver.Claim, report f
 	open.Add(len(claims))
 	rs := make([]*renewal, len(claims))
 	for i, c := range claims {
-		rs[i] = &renewal{
-			locker: l, claim: c, order: l.orders.enter(c.ID), errs: silentAll(l.nodes),
-			report: func(held bool, err error) { report(i, held, err); open.Done() },
-		}
+		var reported atomic.Bool
+		rs[i] = &renewal{locker: l, claim: c, order: l.orders.enter(c.ID), report: func(held bool, err error) {
+			if reported.CompareAndSwap(false, true) {
+				defer open.Done() // even if report ends the goroutine
+				report(i, held, err)
+			}
+		}}
 		for j := range l.nodes {
 			rs[i].releases = append(rs[i].releases, rs[i].order.at[j].releases.Load())
 		}
 	}
-	call := &callContext{}
-	call.begin(ctx, claims[0].TTL, len(l.nodes)*len(claims))
-	for _, n := range l.nodes {
-		n.renewBatch(call, claims, func(i int, held bool, err error) {
-			rs[i].take(n, held, err)
-			call.answered()
-		})
-	}
+	g := newGathering[struct{}](nil, len(l.nodes))
+	g.ask(ctx, l.nodes, claims[0].TTL, func(ctx context.Context, n *node, done func(reply[struct{}])) {
+		n.renewBatch(ctx, claims, func(i int, held bool, err error) {
+			rs[i].take(reply[bool]{node: n, value: held, err: err})
+		}, done)
+	})
 	stop := context.AfterFunc(ctx, func() {
 		for _, r := range rs {
-			r.giveUp()
+			r.report(false, r.failed())
 		}
 	})
 	open.Wait()
 	stop()
 }
 
+// failed returns the error of a renewal that has no majority.
+func (r *renewal) failed() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return noQuorum(driver.OpRenew, r.claim.Key, r.locker.nodes, r.got)
+}
+
 // take counts a node's answer.
-func (r *renewal) take(n *node, held bool, err error) {
+func (r *renewal) take(of reply[bool]) {
 	l := r.locker
-	spare := len(l.nodes) - l.quorum
-	if held && err == nil && !r.order.at[n.index].keeps(r.releases[n.index]) {
-		err = errReleasing
+	quorum, spare := l.quorum, len(l.nodes)-l.quorum
+	if i := of.node.index; of.err == nil && of.value && !r.order.at[i].keeps(r.releases[i]) {
+		of.err = errReleasing
 	}
 	r.mu.Lock()
-	r.answered++
-	last := r.answered == len(l.nodes)
-	switch r.errs[n.index] = err; {
-	case errors.Is(err, errReleasing):
-		// the node is about to lose it: the nodes that have not answered decide about a majority
-	case err != nil:
-		r.failed++
-	case held:
-		r.held++
-	default:
-		r.gone = append(r.gone, n)
+	r.got = append(r.got, of)
+	if of.err == nil && !of.value {
+		r.gone = append(r.gone, of.node)
+	}
+	held, gone := countHeld(r.got)
+	// A node that is about to lose the claim is no failure: those that have not answered decide.
+	last, failed := len(r.got) == len(l.nodes), 0
+	for _, of := range r.got {
+		if of.err != nil && !errors.Is(of.err, errReleasing) {
+			failed++
+		}
 	}
 	var restore []*node
-	over := r.over
-	r.renewed = r.renewed || r.held >= l.quorum
-	gone := len(r.gone)
-	if r.renewed {
+	if held >= quorum {
 		restore, r.gone = r.gone, nil
 	}
-	r.over = over || r.renewed || gone > spare || gone+r.failed > spare || last
-	renewed, first := r.renewed, r.over && !over
-	err = nil
-	if first && !renewed && gone <= spare {
-		err = l.noQuorum(driver.OpRenew, r.claim.Key, r.errs)
-	}
 	r.mu.Unlock()
-	if first {
-		r.report(renewed, err)
+	switch {
+	case held >= quorum:
+		r.report(true, nil)
+	case gone > spare:
+		r.report(false, nil)
+	case gone+failed > spare || last:
+		r.report(false, r.failed())
 	}
 	if r.claim.Fence != 0 { // otherwise the caller does not give the fence to restore
 		for _, n := range restore {
-			l.reacquireAt(r.order, n, r.claim)
+			l.reacquireAt(r.order, n, r.claim, func(error) {})
 		}
 	}
 	if last {
@@ -123,39 +122,33 @@ func (r *renewal) take(n *node, held bool, err error) {
 	}
 }
 
-// giveUp ends a renewal whose context has ended.
-func (r *renewal) giveUp() {
-	r.mu.Lock()
-	first := !r.over
-	r.over = true
-	err := r.locker.noQuorum(driver.OpRenew, r.claim.Key, r.errs)
-	r.mu.Unlock()
-	if first {
-		r.report(false, err)
-	}
-}
+// errReleased means that a claim is not to be acquired again: its release has begun.
+var errReleased = errors.New("its release has begun")
 
 // reacquireAt acquires a claim that other nodes hold on a node that lacks it, under the claim's
-// fence, unless its release has begun.
-func (l *Locker) reacquireAt(order *callOrder, n *node, c driver.Claim) {
+// fence, unless its release has begun. It calls done with nil if the node has it then.
+func (l *Locker) reacquireAt(order *callOrder, n *node, c driver.Claim, done func(error)) {
 	c.Waits = false // it holds the key, so no other claim has to make way for it
 	c.Repeated = true
-	order.inTurn(n, func(n *node) {
+	background(order, n, false, c.TTL/3, func(ctx context.Context, done func(vote)) {
 		if order.released.Load() {
-			order.end(n)
+			done(vote{node: n, err: errReleased})
 			return
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), c.TTL/3)
-		n.acquire(ctx, &c, func(_ *request[driver.Answer], grant driver.Answer, err error) {
-			cancel()
-			switch {
-			case err != nil:
-				order.at[n.index].unknown.Store(true)
-			case order.released.Load():
-			case grant.State == driver.Granted && grant.Fence > c.Fence:
+		n.acquire(ctx, &c, done)
+	}, func(v vote) {
+		switch a := v.value; {
+		case errors.Is(v.err, errReleased):
+		case v.err != nil:
+			order.at[n.index].unknown.Store(true)
+		case order.released.Load():
+			v.err = errReleased
+		case a.State != driver.Granted || a.Fence != c.Fence:
+			v.err = errOther
+			if a.State == driver.Granted && a.Fence > c.Fence {
 				l.releaseAt(order, n, c, false)
 			}
-			order.end(n)
-		})
+		}
+		done(v.err)
 	})
 }

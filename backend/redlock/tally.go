@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"time"
@@ -9,17 +10,13 @@ import (
 )
 
 // A vote is a node's answer to a claim.
-type vote struct {
-	node  *node
-	grant driver.Answer
-	err   error
-}
+type vote = reply[driver.Answer]
 
 // grants reports whether the node has granted the claim.
-func (v *vote) grants() bool { return v.err == nil && v.grant.State == driver.Granted }
+func grants(v vote) bool { return v.err == nil && v.value.State == driver.Granted }
 
 // wants reports whether the node has refused the claim, and keeps others away for it.
-func (v *vote) wants() bool { return v.err == nil && v.grant.Reason == driver.HeldForClaim }
+func wants(v vote) bool { return v.err == nil && v.value.Reason == driver.HeldForClaim }
 
 // A verdict is the result of the votes so far.
 type verdict uint8
@@ -44,27 +41,27 @@ type tally struct {
 
 // count counts the votes. If late, it waits for no further votes.
 func (l *Locker) count(votes []vote, late bool) tally {
-	var grants, holds, busy, failures int
+	var grantCount, holds, busy, failures int
 	var highest, highestHeld uint64
 	for _, v := range votes {
 		switch {
 		case v.err != nil:
 			failures++
-		case v.grants():
-			grants++
-			highest = max(highest, v.grant.Fence)
-			if v.grant.Held {
+		case grants(v):
+			grantCount++
+			highest = max(highest, v.value.Fence)
+			if v.value.Held {
 				holds++
-				highestHeld = max(highestHeld, v.grant.Fence)
+				highestHeld = max(highestHeld, v.value.Fence)
 			}
-		case v.grant.State == driver.Busy:
+		case v.value.State == driver.Busy:
 			busy++
 		}
 	}
 	spare := len(l.nodes) - l.quorum // nodes that are not needed
 	late = late || len(votes) == len(l.nodes)
 	switch {
-	case grants+busy+failures < len(votes) && holds < l.quorum:
+	case grantCount+busy+failures < len(votes) && holds < l.quorum:
 		// Some nodes have a done marker. The claim may be a repeated one, and those nodes may have
 		// received the marker of an earlier run so late that it is gone on the others.
 		if !late && holds+len(l.nodes)-len(votes) >= l.quorum {
@@ -81,9 +78,9 @@ func (l *Locker) count(votes []vote, late bool) tally {
 			return tally{verdict: waitForMore, held: true}
 		}
 		return tally{verdict: granted, fence: highestHeld, held: true}
-	case grants >= l.quorum && (holds == 0 || late):
+	case grantCount >= l.quorum && (holds == 0 || late):
 		return tally{verdict: granted, fence: highest}
-	case grants >= l.quorum:
+	case grantCount >= l.quorum:
 		return tally{verdict: waitForMore, held: true} // the claim may be a repeated one
 	case failures > spare:
 		return tally{verdict: failed}
@@ -91,11 +88,9 @@ func (l *Locker) count(votes []vote, late bool) tally {
 		// The claim is a repeated one, and nodes that have not answered may hold the key for it.
 		// If it were refused, it would be released.
 		return tally{verdict: undecided}
-	case busy+failures > spare:
-		return l.refuse(votes, grants, busy, late)
-	case busy > 0 && len(votes) >= l.quorum:
-		// slow nodes could still make it a grant, but no caller waits for them
-		return l.refuse(votes, grants, busy, late)
+	case busy+failures > spare, busy > 0 && len(votes) >= l.quorum:
+		// Slow nodes could still make the latter a grant, but no caller waits for them.
+		return l.refuse(votes, grantCount, busy, late)
 	}
 	return tally{verdict: undecided}
 }
@@ -105,12 +100,12 @@ func (l *Locker) heldByMost(votes []vote) uint64 {
 	for i, v := range votes {
 		same := 0
 		for _, other := range votes[i:] {
-			if other.grants() && other.grant.Held && other.grant.Fence == v.grant.Fence {
+			if grants(other) && other.value.Held && other.value.Fence == v.value.Fence {
 				same++
 			}
 		}
 		if same >= l.quorum {
-			return v.grant.Fence
+			return v.value.Fence
 		}
 	}
 	return 0
@@ -121,16 +116,18 @@ func (l *Locker) heldByMost(votes []vote) uint64 {
 const maxSkew = time.Second
 
 // refuse returns the tally of votes with which the claim can no longer be granted.
-func (l *Locker) refuse(votes []vote, grants, busy int, late bool) tally {
+func (l *Locker) refuse(votes []vote, grantCount, busy int, late bool) tally {
 	var of []driver.Answer
+	wanted := 0 // nodes that keep others away for this claim
 	for _, v := range votes {
-		if v.err == nil && v.grant.State == driver.Busy {
-			of = append(of, v.grant)
+		if v.err == nil && v.value.State == driver.Busy {
+			of = append(of, v.value)
+		}
+		if wants(v) {
+			wanted++
 		}
 	}
-	slices.SortStableFunc(of, func(a, b driver.Answer) int {
-		return int(min(max(int64(leftOrForever(a.Left)-leftOrForever(b.Left)), -1), 1))
-	})
+	slices.SortStableFunc(of, func(a, b driver.Answer) int { return cmp.Compare(leftOrForever(a.Left), leftOrForever(b.Left)) })
 	top, most := of[0], 0
 	for _, g := range of {
 		n := 0
@@ -143,7 +140,6 @@ func (l *Locker) refuse(votes []vote, grants, busy int, late bool) tally {
 			top, most = g, n
 		}
 	}
-	wanted := countWanted(votes)
 	if !late && (most < l.quorum || leftOrForever(of[len(of)-1].Left)-leftOrForever(of[0].Left) > maxSkew || wanted > 0 && wanted < l.quorum) {
 		// No claim seems to hold the key, or its release is under way: ask again. Or some nodes
 		// keep others away for this claim, and a majority may.
@@ -151,11 +147,11 @@ func (l *Locker) refuse(votes []vote, grants, busy int, late bool) tally {
 	}
 	// So many nodes have to become free until there is a majority, if those that have not answered
 	// do not.
-	top.Left = of[max(min(l.quorum-grants, busy), 1)-1].Left
+	top.Left = of[max(min(l.quorum-grantCount, busy), 1)-1].Left
 	switch {
 	case wanted >= l.quorum:
 		top.Reason = driver.HeldForClaim
-	case most < l.quorum && (grants > 0 || most < busy):
+	case most < l.quorum && (grantCount > 0 || most < busy):
 		top.Reason = driver.Collided
 	case top.Reason == driver.HeldForClaim:
 		top.Reason = driver.HeldShared
@@ -163,7 +159,7 @@ func (l *Locker) refuse(votes []vote, grants, busy int, late bool) tally {
 	return tally{verdict: refused, refusal: top}
 }
 
-// whole returns the time that is left, and the longest time if the lease never ends.
+// leftOrForever returns the time that is left, and the longest time if the lease never ends.
 func leftOrForever(left time.Duration) time.Duration {
 	if left < 0 {
 		return math.MaxInt64
@@ -171,11 +167,18 @@ func leftOrForever(left time.Duration) time.Duration {
 	return left
 }
 
+// sameHolder reports whether the nodes that gave these answers may have the same holder. Claims
+// that share a key do so on all nodes, but not in the same order, so that each node names another
+// one.
+func sameHolder(a, b driver.Answer) bool {
+	return a.Holder == b.Holder || a.Reason.IsShared() && b.Reason.IsShared()
+}
+
 // lastDone returns the marker that lasts longest. The work is done, even if few nodes know it.
 func lastDone(votes []vote) (done driver.Answer) {
 	for _, v := range votes {
-		if v.err == nil && v.grant.State == driver.Done && (done.State != driver.Done || leftOrForever(v.grant.Left) > leftOrForever(done.Left)) {
-			done = v.grant
+		if v.err == nil && v.value.State == driver.Done && (done.State != driver.Done || leftOrForever(v.value.Left) > leftOrForever(done.Left)) {
+			done = v.value
 		}
 	}
 	return done

@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -19,14 +20,16 @@ func TestWin_reservesNoMoreThanANodeHasWhoseVoteWasNotCounted(t *testing.T) {
 	}
 	l := New(nodes)
 	c := driver.Claim{Key: "k", ID: "a", Owner: "a", TTL: time.Minute, Reserve: 10}
-	b := &ballot{locker: l, claim: c, order: l.orders.enter(c.ID), start: time.Now()}
+	order := l.orders.enter(c.ID)
+	votes := newGathering[driver.Answer](order, len(nodes))
+	b := &ballot{locker: l, claim: c, order: order, start: time.Now(), votes: votes}
 	for i, g := range []driver.Answer{{Fence: 70, Reserved: 10}, {Fence: 60, Reserved: 10}, {Fence: 60, Reserved: 10}} {
 		g.State = driver.Granted
-		b.votes = append(b.votes, vote{node: l.nodes[i], grant: g})
+		votes.add(vote{node: l.nodes[i], value: g})
 	}
-	counted := l.count(b.votes, false)
+	counted := l.count(votes.got, false)
 	require.Equal(t, granted, counted.verdict)
-	b.votes = append(b.votes, vote{node: l.nodes[3], grant: driver.Answer{State: driver.Granted, Fence: 70, Reserved: 2}})
+	votes.add(vote{node: l.nodes[3], value: driver.Answer{State: driver.Granted, Fence: 70, Reserved: 2}})
 	reserved, err := b.win(t.Context(), counted)
 	require.NoError(t, err)
 	require.Equal(t, 2, reserved)
@@ -36,5 +39,35 @@ func TestWin_reservesNoMoreThanANodeHasWhoseVoteWasNotCounted(t *testing.T) {
 			require.EqualValues(t, 70, call.Claim.Fence)
 			require.Equal(t, 2, call.Claim.Reserve)
 		}
+	}
+}
+
+// A node that grants the lease's fence late does not count if it has reserved fewer fences.
+func TestWin_aLateGrantCountsOnlyIfItHasReservedAsMuch(t *testing.T) {
+	for reserved, wins := range map[int]bool{9: false, 10: true} {
+		fails := func(context.Context, int, driver.Claim) (bool, error) { return false, guardtest.Fail(driver.KindOther) }
+		nodes := []driver.Locker{nil, &guardtest.Scripted{OnRenew: fails}, nil, nil, nil}
+		for i := range nodes {
+			if nodes[i] == nil {
+				nodes[i] = &guardtest.Scripted{}
+			}
+		}
+		l := New(nodes)
+		c := driver.Claim{Key: "k", ID: "a", Owner: "a", TTL: time.Minute, Reserve: 10}
+		order := l.orders.enter(c.ID)
+		b := &ballot{locker: l, claim: c, order: order, start: time.Now(), votes: newGathering[driver.Answer](order, len(nodes))}
+		grant := func(node int, fence uint64, reserved int) {
+			b.votes.add(vote{node: l.nodes[node], value: driver.Answer{State: driver.Granted, Fence: fence, Reserved: reserved}})
+		}
+		grant(0, 70, 10)
+		grant(1, 60, 10)
+		grant(2, 60, 10)
+		counted := l.count(b.votes.got, false)
+		time.AfterFunc(20*time.Millisecond, func() {
+			grant(3, 70, reserved)
+			b.votes.add(reply[driver.Answer]{node: l.nodes[4], err: errSilent})
+		})
+		_, err := b.win(t.Context(), counted)
+		require.Equal(t, wins, err == nil, "%v", err)
 	}
 }

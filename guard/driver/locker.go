@@ -143,6 +143,10 @@ const (
 	// Collided means that nobody seems to hold the key: several claims were made at once, and none
 	// was granted. The claim should be made again after Left, which is short and random.
 	Collided
+	// OtherAhead means that several processes want the key, and that a claim of another one seems
+	// to hold it, by what a part of a quorum says. A release may be under way. It is only said of a
+	// claim that Waits, whose process then takes longer to ask after the next release.
+	OtherAhead
 )
 
 // IsShared reports whether other claims that share the key hold it, or keep this one away.
@@ -182,10 +186,6 @@ type Answer struct {
 	// holder from the next. It is empty if the store does not know, for example if another program
 	// has the key. Nothing may notify of its release then, so a Guard asks a few times a second.
 	Holder string
-	// Crowded, if Busy, means that claims of several processes have met on the key, and that
-	// another one seems to be ahead of this one, which Waits. Only a part of a quorum says so: a
-	// release may be under way. The process then takes longer to ask after the next release.
-	Crowded bool
 	// Ahead, if Busy and the claim is Queued, is the number of claims ahead of it in the queue.
 	Ahead int
 }

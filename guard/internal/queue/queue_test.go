@@ -256,7 +256,10 @@ func TestLocal_asksLaterAfterAReleaseIfItsClaimsComeTooLate(t *testing.T) {
 			qs := newQueues(true)
 			w := join(t, qs, 1, waits(time.Hour))[0]
 			late := busy(-1)
-			late.Grant.Crowded, late.Took = crowded, ms
+			late.Took = ms
+			if crowded {
+				late.Grant.Reason = driver.OtherAhead
+			}
 			w.Answer(0, late)
 			sub := w.Next(0).Subscribe
 			require.False(t, sub.Started(func() {}))

@@ -209,7 +209,7 @@ func later(g driver.Answer, passed time.Duration) driver.Answer {
 func (q *queue[C]) pause(w *Local[C]) time.Duration {
 	if q.sub.isLive() && q.answer.Holder != "" {
 		pause := w.jitter.Notified(w.terms.TTL, q.answer.Left)
-		if q.answer.Crowded {
+		if q.answer.Reason == driver.OtherAhead {
 			pause = min(pause, jitter.LongestPoll) // the release may be notified of already
 		}
 		return pause
@@ -233,7 +233,7 @@ func (q *queue[C]) wasBusy(a Answer) {
 	if a.Grant.Holder == "" || q.answer == nil || a.Grant.Holder != q.answer.Holder {
 		q.missed++
 	}
-	if a.Grant.Crowded {
+	if a.Grant.Reason == driver.OtherAhead {
 		q.queues.rivals.cameTooLate(q.id.Key)
 	}
 	q.answer, q.failures = &a.Grant, 0

@@ -36,17 +36,17 @@ var fences = []mutant{
 	},
 	{
 		name: "mutant_quorum_reserves_all_that_it_requests", rule: 9, does: "a quorum grants all requested fences, even if its nodes have reserved fewer",
-		hunks: []hunk{{"backend/redlock/acquire.go", "least = min(least, v.grant.Reserved)", "_ = v.grant.Reserved"}},
+		hunks: []hunk{{"backend/redlock/acquire.go", "lease.Reserve = min(lease.Reserve, v.value.Reserved)", "_ = v.value.Reserved"}},
 		pkg:   "backend/redlock", test: "TestTryAcquire_reservesWhatAllOfAMajorityHaveReserved",
 	},
 	{
 		name: "mutant_quorum_takes_the_lowest_fence", rule: 9, does: "a quorum grants the lowest fence of its nodes",
-		hunks: []hunk{{"backend/redlock/tally.go", "highest = max(highest, v.grant.Fence)", "if highest == 0 || v.grant.Fence < highest {\n\t\t\t\thighest = v.grant.Fence\n\t\t\t}"}},
+		hunks: []hunk{{"backend/redlock/tally.go", "highest = max(highest, v.value.Fence)", "if highest == 0 || v.value.Fence < highest {\n\t\t\t\thighest = v.value.Fence\n\t\t\t}"}},
 		pkg:   "backend/redlock", test: "TestFences_growOverRandomFailures",
 	},
 	{
 		name: "mutant_quorum_does_not_raise", rule: 9, does: "a quorum does not raise the lower fences of its nodes",
-		hunks: []hunk{{"backend/redlock/acquire.go", "if have < b.locker.quorum {", "if false {"}},
+		hunks: []hunk{{"backend/redlock/acquire.go", "if have < l.quorum {", "if false {"}},
 		pkg:   "backend/redlock", test: "TestTryAcquire_asksASecondTimeForTheFenceOnlyWhereTheClocksDiffer",
 	},
 	{

@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed-1795987d/onerun/guard/internal/lazyctx"
+	"github.com/seed-1795987d/onerun/internal/lazyctx"
 )
 
 type contextKey struct{}
