@@ -21,6 +21,8 @@ type renewal struct {
 	releases []int32                    // that had ended at each node when the nodes were asked
 	report   func(held bool, err error) // its first call counts
 
+	taken atomic.Int32 // nodes for which all is done
+
 	mu   sync.Mutex
 	got  []reply[bool]
 	gone []*node // that do not hold the claim, and acquire it again if a majority holds it
@@ -117,8 +119,8 @@ func (r *renewal) take(of reply[bool]) {
 			l.reacquireAt(r.order, n, r.claim, func(error) {})
 		}
 	}
-	if last {
-		r.order.leave()
+	if int(r.taken.Add(1)) == len(l.nodes) {
+		r.order.leave() // not before: a release has to find the order of what is acquired again
 	}
 }
 
