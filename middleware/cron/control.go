@@ -97,16 +97,17 @@ func ofJob(name string, err error) error {
 
 // Paused reports whether a job is paused. It asks the store.
 func (c *Control) Paused(ctx context.Context, name string) (bool, error) {
-	paused, err := c.paused(ctx, name)
+	paused, err := c.paused(ctx, c.ledger, name)
 	return paused && err == nil, ofJob(name, err)
 }
 
-func (c *Control) paused(ctx context.Context, name string) (bool, error) {
-	n, err := c.ledger.Raise(ctx, ledgerName(name), pauses, 0)
+// paused is Paused by that ledger, which bounds how long it takes.
+func (c *Control) paused(ctx context.Context, ledger driver.Ledger, name string) (bool, error) {
+	n, err := ledger.Raise(ctx, ledgerName(name), pauses, 0)
 	if err != nil || n%2 == 0 {
 		return false, err
 	}
-	until, err := c.pauseEnds(ctx, name, n)
+	until, err := pauseEnds(ctx, ledger, name, n)
 	return c.now().Before(until), err
 }
 
@@ -114,8 +115,8 @@ func (c *Control) paused(ctx context.Context, name string) (bool, error) {
 var forever = time.UnixMilli(math.MaxInt64 / int64(time.Millisecond))
 
 // pauseEnds returns when the pause of that number ends by itself.
-func (c *Control) pauseEnds(ctx context.Context, name string, n int64) (time.Time, error) {
-	until, err := c.ledger.Raise(ctx, ledgerName(name), pauseEnd+strconv.FormatInt(n, 10), 0)
+func pauseEnds(ctx context.Context, ledger driver.Ledger, name string, n int64) (time.Time, error) {
+	until, err := ledger.Raise(ctx, ledgerName(name), pauseEnd+strconv.FormatInt(n, 10), 0)
 	if until == 0 {
 		return forever, err
 	}
@@ -125,7 +126,7 @@ func (c *Control) pauseEnds(ctx context.Context, name string, n int64) (time.Tim
 // setPause pauses a job until an instant, or until Resume if the instant is zero. If pause is
 // false, it resumes the job.
 func (c *Control) setPause(ctx context.Context, name string, pause bool, until time.Time) error {
-	was, err := c.paused(ctx, name)
+	was, err := c.paused(ctx, c.ledger, name)
 	if err != nil || !pause && !was {
 		return err
 	}
@@ -160,7 +161,7 @@ func (b *job) lastPause(ctx context.Context) (from, to time.Time, err error) {
 	}
 	at, err := b.ledger.Raise(ctx, ledgerName(b.name), pausedAt, 0)
 	if to = time.UnixMilli(n / 2); err == nil && n%2 == 1 {
-		to, err = b.jobs.pauseEnds(ctx, b.name, n)
+		to, err = pauseEnds(ctx, b.ledger, b.name, n)
 	}
 	return time.UnixMilli(at), to, err
 }

@@ -99,7 +99,7 @@ func (b *job) start(h *held, s start) {
 // heldBack ends a tick without a run if the job is paused. If the store does not say whether it
 // is, the job does not run either: this process gives the tick up.
 func (b *job) heldBack(h *held) bool {
-	switch paused, err := b.jobs.paused(h.lease.Context(), b.name); {
+	switch paused, err := b.jobs.paused(h.lease.Context(), b.ledger, b.name); {
 	case err != nil:
 		b.giveUp(h, err)
 	case paused:
