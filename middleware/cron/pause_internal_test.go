@@ -20,10 +20,18 @@ import (
 type forgetful struct {
 	*memory.Locker
 
-	cut atomic.Bool
+	cut    atomic.Bool
+	hangs  atomic.Bool
+	within atomic.Int64 // the time that the call has which hangs
 }
 
 func (f *forgetful) Raise(ctx context.Context, name, counter string, to int64) (int64, error) {
+	if f.hangs.Load() && counter == pauses {
+		end, _ := ctx.Deadline()
+		f.within.Store(int64(time.Until(end)))
+		<-ctx.Done()
+		return 0, driver.NewStoreError("forgetful", driver.OpLedger, name, ctx.Err())
+	}
 	if f.cut.Load() && counter == pauses {
 		return 0, driver.NewStoreError("forgetful", driver.OpLedger, name, errors.New("cut"))
 	}
@@ -59,6 +67,31 @@ func TestStart_doesNotRunWhatMayBePaused(t *testing.T) {
 		synctest.Wait()
 		require.Equal(t, 1, runs)
 		require.Equal(t, Ran, observed[len(observed)-1].Result)
+		<-c.Stop().Done()
+		require.NoError(t, jobs.Close(t.Context()))
+		require.NoError(t, g.Close(t.Context()))
+	})
+}
+
+// A tick holds its lease, and perhaps that of the job, while it asks whether the job is paused. A
+// store that does not answer must not keep the job from other ticks.
+func TestStart_asksForAPauseNoLongerThanTheTTL(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := &forgetful{Locker: memory.New()}
+		g, err := guard.New(store, guard.WithNamespace("test"))
+		require.NoError(t, err)
+		c := cron.New(cron.WithLocation(time.UTC))
+		jobs, err := New(g, c, WithLease(guard.WithTTL(time.Second)))
+		require.NoError(t, err)
+		_, err = jobs.AddFunc("job", "* * * * *", func(context.Context) error { return nil })
+		require.NoError(t, err)
+		c.Start()
+		store.hangs.Store(true)
+		time.Sleep(time.Minute + time.Second/2) // virtual time
+		synctest.Wait()
+		require.Equal(t, time.Second, time.Duration(store.within.Load()))
+		store.hangs.Store(false)
 		<-c.Stop().Done()
 		require.NoError(t, jobs.Close(t.Context()))
 		require.NoError(t, g.Close(t.Context()))
