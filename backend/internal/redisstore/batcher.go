@@ -133,12 +133,21 @@ func (b *batcher) late() {
 	case len(b.queue) == 0 || b.working >= maxWorkers:
 	case waited < lateAfter:
 		b.alarm = time.AfterFunc(lateAfter-waited, b.late)
+	case b.waitsForLane():
+		b.alarm = time.AfterFunc(lateAfter, b.late)
 	default:
 		b.start()
 		if b.working < maxWorkers {
 			b.alarm = time.AfterFunc(lateAfter, b.late)
 		}
 	}
+}
+
+// waitsForLane reports whether another batch could only wait for the lane, as the application uses
+// up its pool. It is better if all that comes meanwhile shares one batch: on a slow link, more
+// renewals come than round trips fit in.
+func (b *batcher) waitsForLane() bool {
+	return b.patience > lateAfter && len(b.lanes) > 0 && b.lanes[0].appPoolExhausted()
 }
 
 // take takes a batch from the queue. b.mu must be held.
