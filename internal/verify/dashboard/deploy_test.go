@@ -139,9 +139,9 @@ func TestDeploy_wordsAreThoseOfTheCode(t *testing.T) {
 			}
 			require.Equal(t, results, quoted(words), adapter)
 		case "asynq":
-			require.Equal(t, code("../../../middleware/asynq/outcome.go", "Result"), quoted(words), adapter)
+			require.Equal(t, code("../../../middleware/asynq/answer.go", "result"), quoted(words), adapter)
 		case "cron":
-			ends := slices.DeleteFunc(code("../../../middleware/cron/record.go", "Outcome"), func(o string) bool { return o == "running" })
+			ends := slices.DeleteFunc(code("../../../middleware/cron/record.go", "Result"), func(o string) bool { return o == "running" })
 			require.Equal(t, ends, quoted(words), adapter)
 		}
 	}

@@ -1,5 +1,5 @@
 // Package page keeps the parts of a page in docs/ that a run writes. A part stands between two
-// comments that name it and the make target:
+// comments that name it and the part of the proof that writes it:
 //
 //	<!-- table: written by proof servers -->
 //	<!-- end of table -->
@@ -15,12 +15,12 @@ import (
 type Page struct {
 	// Name is the name of the file.
 	Name string
-	// Target is the make target that writes the parts.
+	// Target is the part of the proof that writes the parts.
 	Target string
 }
 
 func (p Page) begin(part string) string {
-	return "<!-- " + part + ": written by make " + p.Target + " -->\n"
+	return "<!-- " + part + ": written by proof " + p.Target + " -->\n"
 }
 
 func (p Page) end(part string) string { return "<!-- end of " + part + " -->\n" }
@@ -34,7 +34,7 @@ func (p Page) Part(part string) (string, error) {
 	_, rest, begins := strings.Cut(string(text), p.begin(part))
 	inside, _, ends := strings.Cut(rest, p.end(part))
 	if !begins || !ends {
-		return "", fmt.Errorf("page: %s has no part %q of make %s", p.Name, part, p.Target)
+		return "", fmt.Errorf("page: %s has no part %q of proof %s", p.Name, part, p.Target)
 	}
 	return inside, nil
 }

@@ -12,7 +12,7 @@ import (
 
 func TestPage_writesOnlyThePart(t *testing.T) {
 	p := page.Page{Name: filepath.Join(t.TempDir(), "page.md"), Target: "bread"}
-	const text = "# Page\n\n<!-- a: written by make bread -->\nold\n<!-- end of a -->\n\nold\n"
+	const text = "# Page\n\n<!-- a: written by proof bread -->\nold\n<!-- end of a -->\n\nold\n"
 	require.NoError(t, os.WriteFile(p.Name, []byte(text), 0o600))
 	require.NoError(t, p.SetPart("a", "new\nlines\n"))
 	part, err := p.Part("a")
@@ -20,6 +20,6 @@ func TestPage_writesOnlyThePart(t *testing.T) {
 	require.Equal(t, "new\nlines\n", part)
 	now, err := os.ReadFile(p.Name)
 	require.NoError(t, err)
-	require.Equal(t, "# Page\n\n<!-- a: written by make bread -->\nnew\nlines\n<!-- end of a -->\n\nold\n", string(now))
+	require.Equal(t, "# Page\n\n<!-- a: written by proof bread -->\nnew\nlines\n<!-- end of a -->\n\nold\n", string(now))
 	require.Error(t, p.SetPart("b", ""), "there is no such part")
 }
