@@ -57,7 +57,7 @@ func TestLong_processesHandleTheTicksOfADowntimeOnce(t *testing.T) {
 			events.requireNoTwo(t, "job")
 			old := slices.DeleteFunc(slices.Clone(begun), func(tick int64) bool { return tick > (end-max(int64(caught), 1))*1000 })
 			require.Empty(t, old, "more than the newest %d of the ticks up to %d", caught, end)
-			require.GreaterOrEqual(t, len(begun), int(caught))
+			require.GreaterOrEqual(t, len(begun), caught)
 			for tick := last + 1000; tick < (end-1-int64(caught))*1000; tick += 1000 {
 				missed := events.missed("job", tick)
 				require.Len(t, missed, 1, tick)

@@ -9,8 +9,8 @@ import (
 
 // throughCron makes the Cron run f now, as it runs a job that is due: within its chain, which may
 // have a cron.Recover, and so that cron.Stop waits for it. It returns when f has returned. If the
-// Cron was stopped, it returns false at once, and does not run f.
-func (b *job) throughCron(f func()) (runs bool) {
+// Cron was stopped, it returns at once, and does not run f.
+func (b *job) throughCron(f func()) {
 	var taken atomic.Bool
 	now := &atOnce{}
 	begun, ended := make(chan struct{}), make(chan struct{})
@@ -24,8 +24,7 @@ func (b *job) throughCron(f func()) (runs bool) {
 		f()
 	}))
 	c.Entry(id) // if the Cron runs, it answers when it has asked for the next tick of the entry
-	runs = now.asked.Load()
-	if runs {
+	if now.asked.Load() {
 		// A chain may leave a job out.
 		timer := time.NewTimer(max(b.deadline, time.Second))
 		defer timer.Stop()
@@ -39,7 +38,6 @@ func (b *job) throughCron(f func()) (runs bool) {
 	if !taken.CompareAndSwap(false, true) {
 		<-ended
 	}
-	return runs
 }
 
 // cronRuns reports whether the Cron is started, and not stopped.

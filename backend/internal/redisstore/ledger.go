@@ -92,14 +92,14 @@ func (l *Locker) CountersOf(ctx context.Context, names, counters []string) ([]in
 	return readEach(ctx, l.store, driver.OpLedger, names, func(p redis.Pipeliner, i int) *redis.StringCmd {
 		return p.HGet(ctx, ledgerKey("count", names[i]), counters[i])
 	}, func(cmd *redis.StringCmd) (int64, error) {
-		if cmd.Err() != nil {
-			return 0, nil // it was never raised
+		if cmd.Err() == nil {
+			n, err := cmd.Int64()
+			if err != nil {
+				err = ErrAnswer
+			}
+			return n, err
 		}
-		n, err := cmd.Int64()
-		if err != nil {
-			err = ErrAnswer
-		}
-		return n, err
+		return 0, nil // it was never raised
 	})
 }
 

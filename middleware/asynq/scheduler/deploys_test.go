@@ -147,7 +147,7 @@ func TestDeploys_theNewSpecSettlesTheTicksOfTheOldOneBeforeIt(t *testing.T) {
 						d.end(1, false)
 						want := owed
 						if catchUp != 100 && down > time.Minute {
-							want = min(owed, int(catchUp))
+							want = min(owed, catchUp)
 						}
 						require.Len(t, d.enqueued, want)
 						require.Len(t, d.missed, owed-want)

@@ -80,8 +80,8 @@ func TestSpecs_twoOfOneTaskGoOnAfterAllReplicasWereDown(t *testing.T) {
 				require.NoError(t, r.Start(dailySpec, asynq.NewTask("report", nil)))
 				time.Sleep(10 * time.Minute)
 				r.stop()
-				c.requireEach(t, dailySpec, begin, time.Now(), max(0, 1-int(catchUp)))
-				c.requireEach(t, oftenSpec, begin, time.Now(), max(0, 2-int(catchUp)))
+				c.requireEach(t, dailySpec, begin, time.Now(), max(0, 1-catchUp))
+				c.requireEach(t, oftenSpec, begin, time.Now(), max(0, 2-catchUp))
 			})
 		})
 	}
@@ -111,7 +111,7 @@ func TestSpecs_oneThatIsRolledBackBeginsAnew(t *testing.T) {
 				time.Sleep(10 * time.Second)
 				a.stop()
 				require.Equal(t, 3, len(c.missed)+len(c.enqueued)-before)
-				require.Len(t, c.missed, max(0, 3-int(catchUp)))
+				require.Len(t, c.missed, max(0, 3-catchUp))
 			})
 		})
 	}

@@ -121,27 +121,30 @@ func TestFailOpen_noClientTurnsOffTheLeasesOfOthers(t *testing.T) {
 	deadline := func(d time.Duration) func(context.Context) (context.Context, context.CancelFunc) {
 		return func(ctx context.Context) (context.Context, context.CancelFunc) { return context.WithTimeout(ctx, d) }
 	}
-	late := func(context.Context) (driver.Answer, error) {
+	late := func(context.Context) error {
 		time.Sleep(260 * time.Millisecond)
-		return driver.Answer{}, guardtest.Fail(driver.KindTimeout)
+		return guardtest.Fail(driver.KindTimeout)
 	}
-	hang := func(ctx context.Context) (driver.Answer, error) { return driver.Answer{}, guardtest.Hang(ctx) }
 	for name, end := range map[string]func(context.Context) (context.Context, context.CancelFunc){
 		"leaves before the store is asked": leave(0), "leaves": leave(100 * time.Millisecond), "leaves late": leave(249 * time.Millisecond),
 		"deadline of 1 ms": deadline(time.Millisecond), "deadline of 499 ms": deadline(499 * time.Millisecond),
 	} {
-		for how, answer := range map[string]func(context.Context) (driver.Answer, error){"hangs": hang, "times out": late} {
+		for how, answer := range map[string]func(context.Context) error{"hangs": guardtest.Hang, "times out": late} {
 			for _, was := range []bool{false, true} {
 				t.Run(fmt.Sprint(name, ", the store ", how, ", after an outage: ", was), func(t *testing.T) {
 					inOutage(t, func(t *testing.T, s *outage) {
-						s.OnAcquire = func(ctx context.Context, _ int, _ driver.Claim) (driver.Answer, error) { return hang(ctx) }
+						s.OnAcquire = func(ctx context.Context, _ int, _ driver.Claim) (driver.Answer, error) {
+							return driver.Answer{}, guardtest.Hang(ctx)
+						}
 						if was {
 							require.Equal(t, idempotency.Degraded, s.post(t.Context(), "k0").Result)
 							require.Equal(t, idempotency.Degraded, s.post(t.Context(), "k1").Result)
 							require.Equal(t, 1, s.asked())
 							time.Sleep(openPause)
 						}
-						s.OnAcquire = func(ctx context.Context, _ int, _ driver.Claim) (driver.Answer, error) { return answer(ctx) }
+						s.OnAcquire = func(ctx context.Context, _ int, _ driver.Claim) (driver.Answer, error) {
+							return driver.Answer{}, answer(ctx)
+						}
 						for range 3 {
 							ctx, cancel := end(t.Context())
 							s.post(ctx, "attack")

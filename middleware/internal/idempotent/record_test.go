@@ -57,8 +57,8 @@ func TestRecord_byEye(t *testing.T) {
 	b := newRecord(HTTP, []byte(strings.Repeat("f", 32)), answer)
 	const head = `{"onerun":1,"adapter":"http","fingerprint":"ZmZmZmZmZmZmZmZmZmZmZmZmZmZmZmZmZmZmZmZmZmY=",` +
 		`"answer":{"status":201,"header":{"Link":["<a>; rel=\"b\"","ü"],"X-Raw":["base64:/w=="]}}}`
-	require.Equal(t, head+"the answer", string(b[2:len(b)-4]))
-	require.Equal(t, `{"onerun":1,"adapter":"grpc"}`, string(newRecord(GRPC, nil, nil)[1:30]))
+	require.Contains(t, string(b), head+"the answer")
+	require.Contains(t, string(newRecord(GRPC, nil, nil)), `{"onerun":1,"adapter":"grpc"}`)
 }
 
 // Other values that can be there.
