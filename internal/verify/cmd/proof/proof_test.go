@@ -48,6 +48,7 @@ func TestProof_runsWhatTheTestsAndModulesAre(t *testing.T) {
 	require.Contains(t, packages, "./guard")
 	require.Contains(t, packages, "./middleware/cron")
 	require.NotContains(t, strings.Join(packages, " "), "examples")
+	require.NotContains(t, strings.Join(packages, " "), "demo", "these run as a whole")
 	all, err := modules()
 	require.NoError(t, err)
 	require.Contains(t, all, ".")
