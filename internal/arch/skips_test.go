@@ -14,8 +14,7 @@ import (
 
 // Only package leftout skips tests, so that CI can require all of them. `make test` leaves out the
 // tests whose names begin with TestLong, and `make check` runs them. A short run (go test -short)
-// leaves out the same ones, so each of them begins with leftout.IfShort, or with redistest.Long,
-// which calls it.
+// leaves out the same ones, so each of them begins with leftout.IfShort or redistest.Long.
 func TestSkips_areInOnePackage(t *testing.T) {
 	long := 0
 	for _, path := range goFiles(t) {

@@ -76,7 +76,7 @@ func (c *Control) trigger(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	return lease.Release(ctx) // which notifies
+	return lease.Release(ctx) // the release notifies the job
 }
 
 // triggerKey is the key whose release announces that a job was triggered.

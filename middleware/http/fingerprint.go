@@ -98,7 +98,7 @@ func FingerprintMultipart(r *http.Request, body []byte) ([]byte, error) {
 	if kind != "multipart/form-data" || parsed(r, body) {
 		query := keys.Hash(r.URL.RawQuery)
 		what, err := content(r, body)
-		return append(query[:], what...), err // which has the default fingerprint
+		return append(query[:], what...), err
 	}
 	if !hasEnd(body, parameters) {
 		return nil, errors.New("the form has no end")

@@ -35,7 +35,7 @@ const (
 //	CRC-32C of all before it   4 bytes, big-endian
 type Record struct {
 	Version     int     `json:"onerun"`
-	Key         string  `json:"key,omitempty"` // by which the body is encrypted, see seal.go
+	Key         string  `json:"key,omitempty"` // of the encryption, see seal.go
 	Adapter     string  `json:"adapter,omitempty"`
 	Fingerprint []byte  `json:"fingerprint,omitempty"` // of the call, or empty
 	Answer      *Answer `json:"answer,omitempty"`      // nil in a tombstone
