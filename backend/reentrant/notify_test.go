@@ -200,10 +200,7 @@ func TestNotify_followsASlotThatMoves(t *testing.T) {
 		return rdb.PubSubShardNumSub(t.Context(), channel).Val()[channel]
 	}
 	require.Eventually(t, func() bool { return shards(from) == 1 }, soon, step)
-	to := cluster.Nodes[0]
-	if to == from {
-		to = cluster.Nodes[1]
-	}
+	to := cluster.Other(from)
 	cluster.MoveSlot(t, slot, from, to)
 	require.Eventually(t, func() bool { return shards(to) == 1 }, soon, step)
 	require.NoError(t, lease.Release(t.Context()))

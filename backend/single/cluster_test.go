@@ -84,10 +84,7 @@ func TestCluster_callsFollowASlotThatMoved(t *testing.T) {
 	moved := claimOf(7)
 	slot := cluster.SlotOf(t, clusterLeaseKey(t, cluster, moved.Key))
 	from := cluster.OwnerOf(t, slot)
-	to := cluster.Nodes[0]
-	if to == from {
-		to = cluster.Nodes[1]
-	}
+	to := cluster.Other(from)
 	cluster.MoveSlot(t, slot, from, to)
 	ask()
 	renewals := 0
@@ -121,10 +118,7 @@ func TestCluster_aLoneCallerFollowsASlotThatMoved(t *testing.T) {
 	}, 10*time.Second, time.Millisecond)
 	slot := cluster.SlotOf(t, clusterLeaseKey(t, cluster, claimOf(1).Key))
 	from := cluster.OwnerOf(t, slot)
-	to := cluster.Nodes[0]
-	if to == from {
-		to = cluster.Nodes[1]
-	}
+	to := cluster.Other(from)
 	require.NoError(t, take(t.Context(), l, claimOf(1))) // once more on that connection
 	cluster.MoveSlot(t, slot, from, to)
 	for range 50 {

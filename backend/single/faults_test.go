@@ -450,10 +450,7 @@ func TestFault21_slotMovesUnderAHeldLease(t *testing.T) {
 		}
 	}
 	from := cluster.OwnerOf(t, slot)
-	to := cluster.Nodes[0]
-	if to == from {
-		to = cluster.Nodes[1]
-	}
+	to := cluster.Other(from)
 	cluster.MoveSlot(t, slot, from, to)
 	requireHeld(t, lease, 3*ttl) // renewal follows the slot
 	require.ErrorIs(t, g.Do(t.Context(), "k", nothing), guard.ErrBusy)

@@ -215,10 +215,7 @@ func slotThatMoves(t *testing.T, cluster *redistest.Cluster) {
 	staying := subscribe(t, s, cluster.KeyOn(t, from))
 	moving.requireWakes(t, 1)
 	staying.requireWakes(t, 1)
-	to := cluster.Nodes[0]
-	if to == from {
-		to = cluster.Nodes[1]
-	}
+	to := cluster.Other(from)
 	cluster.MoveSlot(t, slot, from, to)
 	moving.requireWakes(t, 2) // messages may have been missed meanwhile
 	require.NoError(t, rdb.SPublish(t.Context(), "moving", "0").Err())

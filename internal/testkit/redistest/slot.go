@@ -67,6 +67,14 @@ func (c *Cluster) MoveSlot(t testing.TB, slot int, from, to *Server) {
 	c.BeginMove(t, slot, from, to).Finish(t)
 }
 
+// Other returns a master that is not the given one.
+func (c *Cluster) Other(than *Server) *Server {
+	if c.Nodes[0] == than {
+		return c.Nodes[1]
+	}
+	return c.Nodes[0]
+}
+
 // BeginMove opens a slot for moving, and moves nothing yet. The test should Finish the move.
 func (c *Cluster) BeginMove(t testing.TB, slot int, from, to *Server) *Move {
 	t.Helper()
