@@ -2,7 +2,6 @@ package guardgrpc
 
 import (
 	"context"
-	"time"
 
 	"google.golang.org/grpc/codes"
 
@@ -10,33 +9,14 @@ import (
 	"github.com/seed-1795987d/onerun/middleware/internal/idempotent"
 )
 
-// An Outcome is a Result with its details. It contains no key.
+// An Outcome is how a call ended.
 type Outcome struct {
-	Result idempotency.Result
-	// Name is the kind of work: that of guard.WithName, or the full method.
-	Name string
+	idempotency.Outcome
+
 	// Method is the full name of the method: "/package.Service/Method".
 	Method string
-	// Shadow says that the handler ran whatever Result is (WithShadow).
-	Shadow bool
 	// Code is that of the call's end, or UNKNOWN if the handler did not return.
 	Code codes.Code
-	// Kept is what the run has left in the store.
-	Kept idempotency.Keep
-	// Label identifies the run whose record the call has found, or the run that holds its key: see
-	// guard.WithLabel, and guard.Hook.Label for the trace of a run. It comes from the store.
-	Label string
-	// Fence is the lease's, if the handler ran under one.
-	Fence uint64
-	// Aborted says that the handler, or a function of yours, panicked or ended its goroutine.
-	Aborted bool
-	// Duration is how long the call took.
-	Duration time.Duration
-	// Err is the reason, if there is more to say. It is guard.ErrLost for a run whose lease was
-	// lost, guard.ErrStore, an *idempotency.RecordError or
-	// KeyError, or the error of a function of yours.
-	// guard.Ran says of it whether the handler ran. It may contain what a client must not see.
-	Err error
 }
 
 type trackKey struct{}
@@ -57,22 +37,13 @@ func Track(ctx context.Context) (context.Context, func() Outcome) {
 
 // report notifies hooks and observers of the call's end.
 func (q *exchange) report() {
-	c := &q.call
-	o := Outcome{
-		Result: c.Result, Name: c.Name(), Method: q.info.FullMethod, Shadow: q.m.Shadow, Code: statusOf(q.err).Code(),
-		Kept: c.Kept, Label: c.Label, Fence: c.Fence, Aborted: c.Aborted, Duration: time.Since(q.start), Err: c.Err,
-	}
-	if c.Aborted {
+	o := Outcome{q.call.Report(q.ctx, q.start, nil), q.info.FullMethod, statusOf(q.err).Code()}
+	if o.Aborted {
 		o.Code = codes.Unknown
 	}
 	if tracked, ok := q.ctx.Value(trackKey{}).(*idempotent.Place[Outcome]); ok {
 		tracked.Set(o)
 	}
-	var refused error // if it is the server's mistake
-	if c.Result == idempotency.Refused {
-		refused = c.Err
-	}
-	c.Report(q.ctx, q.start, o.Duration, refused)
 	for _, observer := range q.m.observers {
 		idempotent.Contain(func() { observer(q.ctx, o) })
 	}

@@ -54,7 +54,7 @@ func TestReplay_givesTheFirstReplyAgain(t *testing.T) {
 				require.Positive(t, o.Fence)
 				require.Positive(t, o.Duration)
 				o.Fence, o.Duration = 0, 0
-				require.Equal(t, guardgrpc.Outcome{Result: idempotency.Ran, Name: claim, Method: claim, Kept: idempotency.KeepAnswer}, o)
+				require.Equal(t, guardgrpc.Outcome{Outcome: idempotency.Outcome{Result: idempotency.Ran, Name: claim, Kept: idempotency.KeepAnswer}, Method: claim}, o)
 				for range 2 {
 					requireReplay(t, s.call(t.Context(), key, "a"), "a by run 1")
 					require.Equal(t, idempotency.Replayed, s.log.next(t).Result)

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"net/http"
-	"time"
 
 	"github.com/seed-1795987d/onerun/middleware/idempotency"
 	"github.com/seed-1795987d/onerun/middleware/internal/idempotent"
@@ -113,25 +112,12 @@ func (q *exchange) Bare(ctx context.Context) {
 
 // report notifies hooks and observers of the request's end.
 func (q *exchange) report() {
-	c := &q.call
-	o := Outcome{
-		Result: c.Result, Name: c.Name(), Shadow: q.m.Shadow, Status: q.status, Kept: c.Kept,
-		Label: c.Label, Fence: c.Fence, Aborted: c.Aborted, Duration: time.Since(q.start), Err: c.Err,
-	}
 	ctx := q.r.Context()
+	o := Outcome{q.call.Report(ctx, q.start, q.misplaced), q.status}
 	if tracked, ok := ctx.Value(trackKey{}).(*idempotent.Place[Outcome]); ok {
 		tracked.Set(o)
 	}
-	c.Report(ctx, q.start, o.Duration, q.refused())
 	for _, observer := range q.m.observers {
 		idempotent.Contain(func() { observer(ctx, o) })
 	}
-}
-
-// refused returns why the request was refused, if that is the server's mistake.
-func (q *exchange) refused() error {
-	if q.call.Result == idempotency.Refused {
-		return q.call.Err
-	}
-	return q.misplaced
 }

@@ -55,6 +55,11 @@ func serveObserved(t *testing.T, g *guard.Guard, h http.HandlerFunc, opts ...gua
 	return o
 }
 
+// ends returns the Outcome of a request that is answered with status.
+func ends(status int, o idempotency.Outcome) guardhttp.Outcome {
+	return guardhttp.Outcome{Outcome: o, Status: status}
+}
+
 // take returns the only Outcome since the last call.
 func (o *observed) take(t *testing.T) guardhttp.Outcome {
 	t.Helper()
@@ -104,19 +109,19 @@ func TestObserver_isCalledOncePerRequest(t *testing.T) {
 			headers           []string
 			want              guardhttp.Outcome
 		}{
-			{"POST", "k", "b", nil, guardhttp.Outcome{Result: idempotency.Ran, Status: created, Kept: idempotency.KeepAnswer}},
-			{"POST", "k", "b", nil, guardhttp.Outcome{Result: idempotency.Replayed, Status: created}},
-			{"POST", "k", "other", nil, guardhttp.Outcome{Result: idempotency.Mismatch, Status: 422}},
-			{"GET", "k", "", nil, guardhttp.Outcome{Result: idempotency.Untouched}},
-			{"POST", "k2", "b", []string{"X-Panic", "yes"}, guardhttp.Outcome{Result: idempotency.Ran, Aborted: true}},
-			{"POST", "k2", "b", nil, guardhttp.Outcome{Result: idempotency.Ran, Status: created, Kept: idempotency.KeepAnswer}},
-			{"POST", "k3", "b", []string{"X-Large", "yes"}, guardhttp.Outcome{Result: idempotency.Ran, Status: created, Kept: idempotency.KeepTombstone}},
-			{"POST", "k3", "b", nil, guardhttp.Outcome{Result: idempotency.NotReplayable, Status: conflict}},
-			{"POST", "", "b", nil, guardhttp.Outcome{Result: idempotency.KeyMissing, Status: 400, Err: idempotency.ErrNoKey}},
-			{"POST", `"`, "b", nil, guardhttp.Outcome{Result: idempotency.KeyInvalid, Status: 400}},
-			{"POST", "k", "strange", nil, guardhttp.Outcome{Result: idempotency.BodyInvalid, Status: 400}},
-			{"POST", "k", strings.Repeat("b", 101), nil, guardhttp.Outcome{Result: idempotency.BodyTooLarge, Status: 413}},
-			{"POST", "k", "b", []string{"X-Tenant", ""}, guardhttp.Outcome{Result: idempotency.Refused, Status: 500}},
+			{"POST", "k", "b", nil, ends(created, idempotency.Outcome{Result: idempotency.Ran, Kept: idempotency.KeepAnswer})},
+			{"POST", "k", "b", nil, ends(created, idempotency.Outcome{Result: idempotency.Replayed})},
+			{"POST", "k", "other", nil, ends(422, idempotency.Outcome{Result: idempotency.Mismatch})},
+			{"GET", "k", "", nil, ends(0, idempotency.Outcome{Result: idempotency.Untouched})},
+			{"POST", "k2", "b", []string{"X-Panic", "yes"}, ends(0, idempotency.Outcome{Result: idempotency.Ran, Aborted: true})},
+			{"POST", "k2", "b", nil, ends(created, idempotency.Outcome{Result: idempotency.Ran, Kept: idempotency.KeepAnswer})},
+			{"POST", "k3", "b", []string{"X-Large", "yes"}, ends(created, idempotency.Outcome{Result: idempotency.Ran, Kept: idempotency.KeepTombstone})},
+			{"POST", "k3", "b", nil, ends(conflict, idempotency.Outcome{Result: idempotency.NotReplayable})},
+			{"POST", "", "b", nil, ends(400, idempotency.Outcome{Result: idempotency.KeyMissing, Err: idempotency.ErrNoKey})},
+			{"POST", `"`, "b", nil, ends(400, idempotency.Outcome{Result: idempotency.KeyInvalid})},
+			{"POST", "k", "strange", nil, ends(400, idempotency.Outcome{Result: idempotency.BodyInvalid})},
+			{"POST", "k", strings.Repeat("b", 101), nil, ends(413, idempotency.Outcome{Result: idempotency.BodyTooLarge})},
+			{"POST", "k", "b", []string{"X-Tenant", ""}, ends(500, idempotency.Outcome{Result: idempotency.Refused})},
 		} {
 			r, err := http.NewRequestWithContext(t.Context(), c.method, s.URL, strings.NewReader(c.body))
 			require.NoError(t, err)
@@ -164,7 +169,7 @@ func TestObserver_isCalledOnceForTheOtherResults(t *testing.T) {
 	t.Parallel()
 	g := lifeGuard(t, memory.New())
 	away := lifeGuard(t, lifeAway{memory.New()})
-	type outcome = guardhttp.Outcome
+	type outcome = idempotency.Outcome
 	fine := func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) }
 	silent := func(http.ResponseWriter, *http.Request) {}
 	boom := func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
@@ -173,37 +178,37 @@ func TestObserver_isCalledOnceForTheOtherResults(t *testing.T) {
 		handler http.HandlerFunc
 		opts    []guardhttp.Option
 		key     string
-		want    []outcome // of one request after the other
+		want    []guardhttp.Outcome // of one request after the other
 	}{
 		{
 			g, fine,
 			[]guardhttp.Option{idempotency.WithMode(idempotency.Reject)},
 			"rejected",
-			[]outcome{{Result: idempotency.Ran, Status: 200, Kept: idempotency.KeepTombstone}, {Result: idempotency.Done, Status: 409}},
+			[]guardhttp.Outcome{ends(200, outcome{Result: idempotency.Ran, Kept: idempotency.KeepTombstone}), ends(409, outcome{Result: idempotency.Done})},
 		},
 		{
 			g, fine,
 			[]guardhttp.Option{guardhttp.WithScope(func(*http.Request) (string, error) { return "", errors.New("no scope") })},
 			"k",
-			[]outcome{{Result: idempotency.Refused, Status: 500}},
+			[]guardhttp.Outcome{ends(500, outcome{Result: idempotency.Refused})},
 		},
-		{g, boom, []guardhttp.Option{idempotency.WithOptionalKey()}, "", []outcome{{Result: idempotency.Untouched, Aborted: true}}},
-		{away, fine, nil, "k", []outcome{{Result: idempotency.Unavailable, Status: 503}}},
-		{away, fine, []guardhttp.Option{idempotency.WithFailOpen()}, "k", []outcome{{Result: idempotency.Degraded, Status: 200}}},
-		{away, boom, []guardhttp.Option{idempotency.WithFailOpen()}, "k", []outcome{{Result: idempotency.Degraded, Aborted: true}}},
-		{away, fine, []guardhttp.Option{idempotency.WithShadow()}, "k", []outcome{{Result: idempotency.Unavailable, Status: 200, Shadow: true}}},
-		{away, boom, []guardhttp.Option{idempotency.WithShadow()}, "k", []outcome{{Result: idempotency.Unavailable, Shadow: true, Aborted: true}}},
-		{g, fine, []guardhttp.Option{patientShadow}, "shadow", []outcome{
-			{Result: idempotency.Ran, Status: 200, Kept: idempotency.KeepAnswer, Shadow: true}, {Result: idempotency.Replayed, Status: 200, Shadow: true},
+		{g, boom, []guardhttp.Option{idempotency.WithOptionalKey()}, "", []guardhttp.Outcome{ends(0, outcome{Result: idempotency.Untouched, Aborted: true})}},
+		{away, fine, nil, "k", []guardhttp.Outcome{ends(503, outcome{Result: idempotency.Unavailable})}},
+		{away, fine, []guardhttp.Option{idempotency.WithFailOpen()}, "k", []guardhttp.Outcome{ends(200, outcome{Result: idempotency.Degraded})}},
+		{away, boom, []guardhttp.Option{idempotency.WithFailOpen()}, "k", []guardhttp.Outcome{ends(0, outcome{Result: idempotency.Degraded, Aborted: true})}},
+		{away, fine, []guardhttp.Option{idempotency.WithShadow()}, "k", []guardhttp.Outcome{ends(200, outcome{Result: idempotency.Unavailable, Shadow: true})}},
+		{away, boom, []guardhttp.Option{idempotency.WithShadow()}, "k", []guardhttp.Outcome{ends(0, outcome{Result: idempotency.Unavailable, Shadow: true, Aborted: true})}},
+		{g, fine, []guardhttp.Option{patientShadow}, "shadow", []guardhttp.Outcome{
+			ends(200, outcome{Result: idempotency.Ran, Kept: idempotency.KeepAnswer, Shadow: true}), ends(200, outcome{Result: idempotency.Replayed, Shadow: true}),
 		}},
-		{g, silent, []guardhttp.Option{patientShadow}, "silent", []outcome{
-			{Result: idempotency.Ran, Status: 200, Shadow: true}, {Result: idempotency.Ran, Status: 200, Shadow: true},
+		{g, silent, []guardhttp.Option{patientShadow}, "silent", []guardhttp.Outcome{
+			ends(200, outcome{Result: idempotency.Ran, Shadow: true}), ends(200, outcome{Result: idempotency.Ran, Shadow: true}),
 		}},
 		{
 			g, fine,
 			[]guardhttp.Option{guardhttp.WithProblems(func(http.ResponseWriter, *http.Request, guardhttp.Problem) { panic(http.ErrAbortHandler) })},
 			"",
-			[]outcome{{Result: idempotency.KeyMissing, Status: 400, Aborted: true}},
+			[]guardhttp.Outcome{ends(400, outcome{Result: idempotency.KeyMissing, Aborted: true})},
 		},
 	} {
 		s := serveObserved(t, c.guard, c.handler, c.opts...)
@@ -226,7 +231,7 @@ func TestObserver_isCalledOnceForEachConcurrentRequest(t *testing.T) {
 	gate.await(t)
 	s.post(t, "k", "b")
 	o := s.take(t)
-	require.Equal(t, guardhttp.Outcome{Name: "http", Result: idempotency.InFlight, Status: 409, Label: o.Label, Duration: o.Duration}, o)
+	require.Equal(t, ends(409, idempotency.Outcome{Name: "http", Result: idempotency.InFlight, Label: o.Label, Duration: o.Duration}), o)
 	require.NotEmpty(t, o.Label, "that of the holder")
 	require.GreaterOrEqual(t, o.Duration, 50*time.Millisecond)
 	gate.open()

@@ -47,7 +47,7 @@ type Left struct {
 // A Call is one call on its way through a middleware. The adapter sets Core and Transport, and
 // calls Serve. The zero Outcome says that nothing is known yet.
 type Call struct {
-	Outcome
+	idempotency.Outcome
 	Run         Run
 	Core        *Core
 	Transport   Transport
@@ -211,7 +211,7 @@ func (c *Call) options(opts []guard.Option) []guard.Option {
 	if c.claims != nil {
 		opts = append(opts, c.claims.Option())
 	}
-	if name := c.Name(); name != c.Core.Name {
+	if name := c.name(); name != c.Core.Name {
 		opts = append(opts, guard.WithName(name))
 	}
 	return opts
@@ -220,8 +220,8 @@ func (c *Call) options(opts []guard.Option) []guard.Option {
 // maxWork is the longest Work in bytes that can be a name.
 const maxWork = 128
 
-// Name returns the kind of work.
-func (c *Call) Name() string {
+// name returns the kind of work.
+func (c *Call) name() string {
 	if c.Core.unnamed && c.Work != "" && len(c.Work) <= maxWork && utf8.ValidString(c.Work) {
 		return c.Work
 	}

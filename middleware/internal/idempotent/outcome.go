@@ -17,29 +17,26 @@ const (
 	NotRecorded idempotency.Result = "unrecorded"
 )
 
-// An Outcome is the part of an adapter's Outcome that does not depend on the transport.
-type Outcome struct {
-	Result  idempotency.Result
-	Kept    idempotency.Keep
-	Label   string // of the run that has left the record, or of the holder of the key
-	Fence   uint64
-	Aborted bool
-	Err     error
-}
-
 // Contain calls f and ignores its panic: observers report and decide nothing.
 func Contain(f func()) {
 	defer func() { _ = recover() }()
 	f()
 }
 
-// Report notifies the hooks of the call's end. refused is why the call was refused, if that is the
-// server's mistake.
-func (c *Call) Report(ctx context.Context, start time.Time, took time.Duration, refused error) {
+// Report completes the Outcome of the call that has ended, and notifies the hooks. misplaced is
+// why the answer is not that of the handler, if that is the server's mistake.
+func (c *Call) Report(ctx context.Context, start time.Time, misplaced error) idempotency.Outcome {
+	o := &c.Outcome
+	o.Name, o.Shadow, o.Duration = c.name(), c.Core.Shadow, time.Since(start)
+	refused := misplaced
+	if o.Result == idempotency.Refused {
+		refused = o.Err
+	}
 	c.Core.guard.Adapter().Report(ctx, guard.Outcome{
-		Adapter: c.Core.Adapter.String(), Result: string(c.Result), Name: c.Name(), Start: start, Duration: took, Fence: c.Fence,
-		Aborted: c.Aborted, Err: c.Err, Refused: refused, Skipped: c.skip, Label: c.Label,
+		Adapter: c.Core.Adapter.String(), Result: string(o.Result), Name: o.Name, Start: start, Duration: o.Duration, Fence: o.Fence,
+		Aborted: o.Aborted, Err: o.Err, Refused: refused, Skipped: c.skip, Label: o.Label,
 	}, c.Core.Lease...)
+	return *o
 }
 
 // NotRun returns err such that guard.Ran is false for it: the handler does not run. It returns nil
