@@ -14,23 +14,22 @@ import (
 	"github.com/seed-1795987d/onerun/backend/single"
 	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/guard/driver"
-	"github.com/seed-1795987d/onerun/internal/testkit/redisproxy"
 	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 )
 
 // proxies stand in front of two servers. A proxy that routes by the first key is a warning.
 var proxies = map[string]struct {
-	start func(testing.TB, ...string) *redisproxy.Proxy
+	start func(testing.TB, ...string) *redistest.Router
 	warns bool
 }{
-	"first key": {redisproxy.FirstKey, true},
-	"one slot":  {redisproxy.OneSlot, false},
-	"one server": {func(t testing.TB, servers ...string) *redisproxy.Proxy {
-		return redisproxy.FirstKey(t, servers[0])
+	"first key": {redistest.StartFirstKey, true},
+	"one slot":  {redistest.StartOneSlot, false},
+	"one server": {func(t testing.TB, servers ...string) *redistest.Router {
+		return redistest.StartFirstKey(t, servers[0])
 	}, false},
 }
 
-func behind(t testing.TB, proxy *redisproxy.Proxy) *redis.Client {
+func behind(t testing.TB, proxy *redistest.Router) *redis.Client {
 	rdb := redis.NewClient(&redis.Options{Addr: proxy.Addr(), Protocol: 2})
 	t.Cleanup(func() { _ = rdb.Close() })
 	return rdb

@@ -14,7 +14,6 @@ import (
 	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/guard/guardtest"
-	"github.com/seed-1795987d/onerun/internal/testkit/redisproxy"
 	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 )
 
@@ -22,7 +21,7 @@ func TestSuite_serviceThatParsesLua(t *testing.T) {
 	t.Parallel()
 	onEach(t, guardtest.Run, func(t *testing.T) place {
 		server := redistest.Start(t)
-		proxy := redisproxy.Refusing(t, server.Addr(), false)
+		proxy := redistest.StartRefusing(t, server.Addr(), false)
 		flush := flusher(t, server)
 		return place{
 			func(t testing.TB) redis.UniversalClient { return behind(t, proxy) }, flush,
@@ -47,7 +46,7 @@ func TestServiceThatParsesLua_eachKindOfLockerWorks(t *testing.T) {
 		} {
 			t.Run(fmt.Sprintf("%s/lenient=%t", name, lenient), func(t *testing.T) {
 				t.Parallel()
-				rdb := behind(t, redisproxy.Refusing(t, server.Addr(), lenient))
+				rdb := behind(t, redistest.StartRefusing(t, server.Addr(), lenient))
 				l := open(rdb)
 				g, err := guard.New(l)
 				require.NoError(t, err)
@@ -69,7 +68,7 @@ func TestServiceThatParsesLua_eachKindOfLockerWorks(t *testing.T) {
 func TestServiceThatParsesLua_namesTheSettingForWhatItRefuses(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	g, err := guard.New(reentrant.New(behind(t, redisproxy.Refusing(t, server.Addr(), false)), reentrant.WithReadWrite()))
+	g, err := guard.New(reentrant.New(behind(t, redistest.StartRefusing(t, server.Addr(), false)), reentrant.WithReadWrite()))
 	require.NoError(t, err)
 	err = g.Do(t.Context(), "k", nothing)
 	var failed *guard.StoreError

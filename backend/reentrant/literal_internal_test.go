@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-1795987d/onerun/backend/internal/redisstore"
-	"github.com/seed-1795987d/onerun/internal/testkit/redisproxy"
+	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 )
 
 func TestLiteral_eachScriptHasAFormForServicesThatParseLua(t *testing.T) {
@@ -26,7 +26,7 @@ func requireLiteral(t *testing.T, s *redisstore.Script, has bool) {
 	t.Helper()
 	source, _ := s.Literal()
 	for _, lenient := range []bool{false, true} {
-		why := redisproxy.Refusal(source, lenient)
+		why := redistest.Refusal(source, lenient)
 		if has || lenient {
 			require.Empty(t, why, source)
 		} else {

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-1795987d/onerun/backend/internal/redisstore"
-	"github.com/seed-1795987d/onerun/internal/testkit/redisproxy"
+	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 )
 
 func TestLiteral_eachScriptHasAFormForServicesThatParseLua(t *testing.T) {
@@ -28,6 +28,6 @@ func requireLiteral(t *testing.T, s *redisstore.Script, what string) {
 	t.Helper()
 	source, _ := s.Literal()
 	for _, lenient := range []bool{false, true} {
-		require.Empty(t, redisproxy.Refusal(source, lenient), "%s:\n%s", what, source)
+		require.Empty(t, redistest.Refusal(source, lenient), "%s:\n%s", what, source)
 	}
 }

@@ -13,7 +13,6 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed-1795987d/onerun/internal/testkit/redisproxy"
 	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 )
 
@@ -348,12 +347,12 @@ func TestDoctor_proxiesThatRouteOrParseScripts(t *testing.T) {
 	t.Parallel()
 	servers := redistest.StartN(t, 3) // the one that parses is to know no script yet
 	for name, c := range map[string]struct {
-		proxy *redisproxy.Proxy
+		proxy *redistest.Router
 		says  string
 	}{
-		"by the first key": {redisproxy.FirstKey(t, servers[0].Addr(), servers[1].Addr()), "the server of its first key"},
-		"parses":           {redisproxy.Refusing(t, servers[2].Addr(), false), "script_check_enable"},
-		"neither":          {redisproxy.FirstKey(t, servers[0].Addr()), ""},
+		"by the first key": {redistest.StartFirstKey(t, servers[0].Addr(), servers[1].Addr()), "the server of its first key"},
+		"parses":           {redistest.StartRefusing(t, servers[2].Addr(), false), "script_check_enable"},
+		"neither":          {redistest.StartFirstKey(t, servers[0].Addr()), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := diagnose(t, "--redis=redis://"+c.proxy.Addr()+"?protocol=2")

@@ -5,7 +5,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
-	"github.com/seed-1795987d/onerun/internal/testkit/keytest"
+	"github.com/seed-1795987d/onerun/internal/testkit/adaptertest"
 	guardasynq "github.com/seed-1795987d/onerun/middleware/asynq"
 )
 
@@ -21,14 +21,14 @@ func TestKeys_noTwoTextsAreOneKey(t *testing.T) {
 		key   guardasynq.KeyFunc
 		task  func(text string) *asynq.Task
 	}{
-		"FromJSON":    {keytest.JSONStrings(), guardasynq.FromJSON("order"), inJSON},
-		"FromPayload": {keytest.Texts(), guardasynq.FromPayload(), func(text string) *asynq.Task { return asynq.NewTask("import", []byte(text)) }},
-		"FromHeader":  {keytest.Texts(), guardasynq.FromHeader("Order"), inHeader},
-		"Join":        {keytest.JSONStrings(), guardasynq.Join(guardasynq.FromType(), guardasynq.FromJSON("order")), inJSON},
+		"FromJSON":    {adaptertest.JSONStrings(), guardasynq.FromJSON("order"), inJSON},
+		"FromPayload": {adaptertest.Texts(), guardasynq.FromPayload(), func(text string) *asynq.Task { return asynq.NewTask("import", []byte(text)) }},
+		"FromHeader":  {adaptertest.Texts(), guardasynq.FromHeader("Order"), inHeader},
+		"Join":        {adaptertest.JSONStrings(), guardasynq.Join(guardasynq.FromType(), guardasynq.FromJSON("order")), inJSON},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			keytest.Distinct(t, c.texts, func(text string) (string, error) { return aqKeyOf(t, c.key, c.task(text)) })
+			adaptertest.Distinct(t, c.texts, func(text string) (string, error) { return aqKeyOf(t, c.key, c.task(text)) })
 		})
 	}
 }

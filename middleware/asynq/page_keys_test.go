@@ -8,13 +8,13 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed-1795987d/onerun/internal/testkit/pagekeys"
+	"github.com/seed-1795987d/onerun/internal/testkit/adaptertest"
 	guardasynq "github.com/seed-1795987d/onerun/middleware/asynq"
 )
 
 func TestKeys_areThoseOfThePage(t *testing.T) {
 	t.Parallel()
-	store := pagekeys.NewStore()
+	store := adaptertest.NewKeyStore()
 	inBubble(t, func(t *testing.T, b *bubble) {
 		b.Locker = store
 		m, end := b.middleware(guardasynq.FromType(), guardasynq.WithOnce(time.Hour, guardasynq.FromPayload()))

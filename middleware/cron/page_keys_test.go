@@ -9,13 +9,13 @@ import (
 	"github.com/robfig/cron/v3"
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed-1795987d/onerun/internal/testkit/pagekeys"
+	"github.com/seed-1795987d/onerun/internal/testkit/adaptertest"
 	guardcron "github.com/seed-1795987d/onerun/middleware/cron"
 )
 
 func TestKeys_areThoseOfThePage(t *testing.T) {
 	t.Parallel()
-	store := pagekeys.NewStore()
+	store := adaptertest.NewKeyStore()
 	synctest.Test(t, func(t *testing.T) {
 		for range 2 { // the second process catches up
 			g := store.NewGuard(t)

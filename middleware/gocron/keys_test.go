@@ -7,14 +7,14 @@ import (
 
 	"github.com/seed-1795987d/onerun/backend/single"
 	"github.com/seed-1795987d/onerun/guard"
-	"github.com/seed-1795987d/onerun/internal/testkit/pagekeys"
+	"github.com/seed-1795987d/onerun/internal/testkit/adaptertest"
 	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 	guardgocron "github.com/seed-1795987d/onerun/middleware/gocron"
 )
 
 func TestKeys_arePagesKeys(t *testing.T) {
 	t.Parallel()
-	store := pagekeys.NewStore()
+	store := adaptertest.NewKeyStore()
 	lock, err := newLocker(t, store.NewGuard(t)).Lock(t.Context(), "report")
 	require.NoError(t, err)
 	require.NoError(t, lock.Unlock(t.Context()))

@@ -8,7 +8,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
-	"github.com/seed-1795987d/onerun/internal/testkit/keytest"
+	"github.com/seed-1795987d/onerun/internal/testkit/adaptertest"
 	guardgrpc "github.com/seed-1795987d/onerun/middleware/grpc"
 )
 
@@ -23,7 +23,7 @@ func TestKeys_noTwoTextsAreOneKey(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			keytest.Distinct(t, keytest.Texts(), func(text string) (string, error) {
+			adaptertest.Distinct(t, adaptertest.Texts(), func(text string) (string, error) {
 				ctx := metadata.NewIncomingContext(context.Background(), metadata.Pairs("idempotency-key", text, "order", text))
 				return key(ctx, &grpc.UnaryServerInfo{}, wrapperspb.String(text))
 			})

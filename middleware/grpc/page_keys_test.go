@@ -9,14 +9,14 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
-	"github.com/seed-1795987d/onerun/internal/testkit/pagekeys"
+	"github.com/seed-1795987d/onerun/internal/testkit/adaptertest"
 	guardgrpc "github.com/seed-1795987d/onerun/middleware/grpc"
 	"github.com/seed-1795987d/onerun/middleware/idempotency"
 )
 
 func TestKeys_areThoseOfThePage(t *testing.T) {
 	t.Parallel()
-	store := pagekeys.NewStore()
+	store := adaptertest.NewKeyStore()
 	once, err := guardgrpc.New(store.NewGuard(t), guardgrpc.IdempotencyKey, idempotency.WithGlobalKeys())
 	require.NoError(t, err)
 	ctx := metadata.NewIncomingContext(t.Context(), metadata.Pairs("idempotency-key", "k1"))

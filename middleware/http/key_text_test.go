@@ -11,7 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed-1795987d/onerun/internal/testkit/keytest"
+	"github.com/seed-1795987d/onerun/internal/testkit/adaptertest"
 	guardhttp "github.com/seed-1795987d/onerun/middleware/http"
 )
 
@@ -34,21 +34,21 @@ func TestKeys_noTwoTextsAreOneKey(t *testing.T) {
 		key     guardhttp.KeyFunc
 		request func(text string) *http.Request
 	}{
-		"FromJSON":       {keytest.JSONStrings(), guardhttp.FromJSON("order"), inJSON},
-		"Join":           {keytest.JSONStrings(), guardhttp.Join(guardhttp.FromJSON("order"), guardhttp.FromJSON("order")), inJSON},
-		"FromHeader":     {keytest.Texts(), guardhttp.FromHeader("Idempotency-Key"), inHeader},
-		"IdempotencyKey": {keytest.Texts(), guardhttp.IdempotencyKey, inHeader},
-		"FromForm": {keytest.Texts(), guardhttp.FromForm("order"), func(text string) *http.Request {
+		"FromJSON":       {adaptertest.JSONStrings(), guardhttp.FromJSON("order"), inJSON},
+		"Join":           {adaptertest.JSONStrings(), guardhttp.Join(guardhttp.FromJSON("order"), guardhttp.FromJSON("order")), inJSON},
+		"FromHeader":     {adaptertest.Texts(), guardhttp.FromHeader("Idempotency-Key"), inHeader},
+		"IdempotencyKey": {adaptertest.Texts(), guardhttp.IdempotencyKey, inHeader},
+		"FromForm": {adaptertest.Texts(), guardhttp.FromForm("order"), func(text string) *http.Request {
 			return post("application/x-www-form-urlencoded", "order="+url.QueryEscape(text))
 		}},
-		"FromForm, multipart": {keytest.Texts(), guardhttp.FromForm("order"), func(text string) *http.Request {
+		"FromForm, multipart": {adaptertest.Texts(), guardhttp.FromForm("order"), func(text string) *http.Request {
 			var body bytes.Buffer
 			w := multipart.NewWriter(&body)
 			require.NoError(t, w.WriteField("order", text))
 			require.NoError(t, w.Close())
 			return post(w.FormDataContentType(), body.String())
 		}},
-		"FromPathValue": {keytest.Texts(), guardhttp.FromPathValue("order"), func(text string) *http.Request {
+		"FromPathValue": {adaptertest.Texts(), guardhttp.FromPathValue("order"), func(text string) *http.Request {
 			var matched *http.Request
 			mux := http.NewServeMux()
 			mux.HandleFunc("POST /orders/{order}", func(_ http.ResponseWriter, r *http.Request) { matched = r })
@@ -58,7 +58,7 @@ func TestKeys_noTwoTextsAreOneKey(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			keytest.Distinct(t, c.texts, func(text string) (string, error) { return c.key(c.request(text)) })
+			adaptertest.Distinct(t, c.texts, func(text string) (string, error) { return c.key(c.request(text)) })
 		})
 	}
 }

@@ -8,14 +8,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed-1795987d/onerun/internal/testkit/pagekeys"
+	"github.com/seed-1795987d/onerun/internal/testkit/adaptertest"
 	guardhttp "github.com/seed-1795987d/onerun/middleware/http"
 	"github.com/seed-1795987d/onerun/middleware/idempotency"
 )
 
 func TestKeys_areThoseOfThePage(t *testing.T) {
 	t.Parallel()
-	store := pagekeys.NewStore()
+	store := adaptertest.NewKeyStore()
 	for _, opts := range [][]guardhttp.Option{
 		{idempotency.WithGlobalKeys()}, {idempotency.WithGlobalKeys(), idempotency.WithMode(idempotency.Exclusive)},
 	} {

@@ -1,5 +1,7 @@
-// Package adaptertest is the suite of what every adapter promises about its Guard: it needs a
-// namespace, and each option of package guard works or is refused by its name.
+// Package adaptertest has what every adapter promises. Adapter tests its Guard: it needs a
+// namespace, and each option of package guard works or is refused by its name. Distinct tests its
+// keys: two texts never have one key. KeyStore tests the page of the docs: it states the keys that
+// the adapter takes.
 //
 //	adaptertest.Adapter{Start: start, Refused: []string{"WithWait"}}.Test(t)
 package adaptertest

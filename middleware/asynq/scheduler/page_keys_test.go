@@ -7,13 +7,13 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed-1795987d/onerun/internal/testkit/pagekeys"
+	"github.com/seed-1795987d/onerun/internal/testkit/adaptertest"
 	guardscheduler "github.com/seed-1795987d/onerun/middleware/asynq/scheduler"
 )
 
 func TestKeys_areThoseOfThePage(t *testing.T) {
 	t.Parallel()
-	site, store := newSchedulerSite(t), pagekeys.NewStore()
+	site, store := newSchedulerSite(t), adaptertest.NewKeyStore()
 	missed := make(chan error, 100)
 	opts := &asynq.SchedulerOpts{LogLevel: asynq.FatalLevel, PostEnqueueFunc: func(_ *asynq.TaskInfo, err error) {
 		if err != nil {

@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed-1795987d/onerun/internal/testkit/keytest"
+	"github.com/seed-1795987d/onerun/internal/testkit/adaptertest"
 	"github.com/seed-1795987d/onerun/middleware/internal/keys"
 )
 
@@ -41,14 +41,14 @@ func TestJSON_refusesWhatStandsForNoCharacter(t *testing.T) {
 	}
 	_, err := keys.JSON([]byte("{\"a\":{\"b\":\"\xff\"}}"), []string{"a", "b"})
 	require.ErrorIs(t, err, keys.ErrNoUTF8)
-	keytest.Distinct(t, keytest.JSONStrings(), func(text string) (string, error) {
+	adaptertest.Distinct(t, adaptertest.JSONStrings(), func(text string) (string, error) {
 		return keys.JSON([]byte(`{"order":"`+text+`"}`), []string{"order"})
 	})
 }
 
 // Two strings have one key only if they spell the same text.
 func FuzzJSON(f *testing.F) {
-	for _, text := range keytest.JSONStrings() {
+	for _, text := range adaptertest.JSONStrings() {
 		f.Add(text, `a\ufffd`)
 	}
 	f.Fuzz(func(t *testing.T, a, b string) {
@@ -73,7 +73,7 @@ func FuzzJSON(f *testing.F) {
 
 func TestHash_distinguishesBytes(t *testing.T) {
 	t.Parallel()
-	keytest.Distinct(t, keytest.Texts(), func(text string) (string, error) {
+	adaptertest.Distinct(t, adaptertest.Texts(), func(text string) (string, error) {
 		sum := keys.Hash("kind", text)
 		return string(sum[:]), nil
 	})

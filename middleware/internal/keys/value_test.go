@@ -16,7 +16,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed-1795987d/onerun/internal/testkit/keytest"
+	"github.com/seed-1795987d/onerun/internal/testkit/adaptertest"
 	"github.com/seed-1795987d/onerun/middleware/internal/keys"
 )
 
@@ -126,7 +126,7 @@ func TestValue_distinguishesValues(t *testing.T) {
 		func(text string) any { return &text },
 		func(text string) any { id := maskedID{}; copy(id[:], text); return id },
 	} {
-		keytest.Distinct(t, keytest.Texts(), func(text string) (string, error) { return valueOf(of(text)) })
+		adaptertest.Distinct(t, adaptertest.Texts(), func(text string) (string, error) { return valueOf(of(text)) })
 	}
 	distinct[string](t)
 	distinct[maskedText](t)

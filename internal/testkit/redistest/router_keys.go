@@ -1,4 +1,4 @@
-package redisproxy
+package redistest
 
 import (
 	"hash/crc32"
@@ -6,11 +6,11 @@ import (
 	"testing"
 )
 
-// FirstKey starts a proxy in front of several servers that sends a command to the server of its
-// first key, as Envoy and twemproxy do. It hashes whole keys, without regard to hash tags.
-func FirstKey(t testing.TB, servers ...string) *Proxy {
-	return start(t, servers, func(command []string) (int, string) {
-		all := keys(command)
+// StartFirstKey starts a Router in front of several servers that sends a command to the server of
+// its first key, as Envoy and twemproxy do. It hashes whole keys, without regard to hash tags.
+func StartFirstKey(t testing.TB, servers ...string) *Router {
+	return startRouter(t, servers, func(command []string) (int, string) {
+		all := keysOf(command)
 		if len(all) == 0 {
 			return 0, ""
 		}
@@ -18,11 +18,11 @@ func FirstKey(t testing.TB, servers ...string) *Proxy {
 	})
 }
 
-// OneSlot starts a proxy like FirstKey that routes by the slots of a Cluster. It refuses a script
-// that has keys in several slots.
-func OneSlot(t testing.TB, servers ...string) *Proxy {
-	return start(t, servers, func(command []string) (int, string) {
-		all := keys(command)
+// StartOneSlot starts a Router like that of StartFirstKey, but it routes by the slots of a Cluster.
+// It refuses a script that has keys in several slots.
+func StartOneSlot(t testing.TB, servers ...string) *Router {
+	return startRouter(t, servers, func(command []string) (int, string) {
+		all := keysOf(command)
 		for _, key := range all {
 			if slot(key) != slot(all[0]) {
 				return 0, "CROSSSLOT Keys in request don't hash to the same slot"

@@ -1,8 +1,4 @@
-// Package pagekeys compares the keys that a page of the docs states with those that an adapter
-// takes. A page has a paragraph for each adapter:
-//
-//	**Keys in the store** of `guardcron`: `NAMESPACE:cron:JOB` for …
-package pagekeys
+package adaptertest
 
 import (
 	"context"
@@ -21,20 +17,22 @@ import (
 	"github.com/seed-1795987d/onerun/internal/testkit/linetest"
 )
 
-// Namespace is the namespace that the Guard of a test must have.
-const Namespace = "test"
-
-// A Store is a store in memory that notes which keys are taken. It is safe for concurrent use.
-type Store struct {
+// A KeyStore is a store in memory that notes which keys are taken, to compare them with those that
+// a page of the docs states. A page has a paragraph for each adapter:
+//
+//	**Keys in the store** of `guardcron`: `NAMESPACE:cron:JOB` for …
+//
+// It is safe for concurrent use.
+type KeyStore struct {
 	linetest.Line
 
 	mu   sync.Mutex
 	keys map[string]bool
 }
 
-// NewStore returns an empty Store.
-func NewStore() *Store {
-	s := &Store{keys: map[string]bool{}}
+// NewKeyStore returns an empty KeyStore.
+func NewKeyStore() *KeyStore {
+	s := &KeyStore{keys: map[string]bool{}}
 	s.Line = linetest.Line{Locker: memory.New(), Ask: func(_ context.Context, c linetest.Call) error {
 		if c.Name == "acquire" {
 			s.mu.Lock()
@@ -47,29 +45,29 @@ func NewStore() *Store {
 }
 
 // NewGuard returns a Guard over the store, which the test closes.
-func (s *Store) NewGuard(t *testing.T) *guard.Guard {
+func (s *KeyStore) NewGuard(t *testing.T) *guard.Guard {
 	t.Helper()
-	g, err := guard.New(s, guard.WithNamespace(Namespace))
+	g, err := guard.New(s, guard.WithNamespace("test"))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, g.Close(context.Background())) })
 	return g
 }
 
 // Taken returns the keys that were taken so far, in order.
-func (s *Store) Taken() []string {
+func (s *KeyStore) Taken() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Sorted(maps.Keys(s.keys))
 }
 
 var (
-	quoted = regexp.MustCompile("`(NAMESPACE::[^`]*)`")
-	word   = regexp.MustCompile(`[A-Z]+`)
+	statedKey  = regexp.MustCompile("`(NAMESPACE::[^`]*)`")
+	statedWord = regexp.MustCompile(`[A-Z]+`)
 )
 
 // Check requires that the paragraph of the adapter states each of the keys taken, and no other.
 // values has an expression for each word in capitals that the stated keys contain.
-func (s *Store) Check(t *testing.T, page, adapter string, values map[string]string) {
+func (s *KeyStore) Check(t *testing.T, page, adapter string, values map[string]string) {
 	t.Helper()
 	text, err := os.ReadFile(page)
 	require.NoError(t, err)
@@ -78,7 +76,7 @@ func (s *Store) Check(t *testing.T, page, adapter string, values map[string]stri
 	found, _, _ = strings.Cut(found, "\n\n")
 	taken := s.Taken()
 	require.NotEmpty(t, taken)
-	for _, m := range quoted.FindAllStringSubmatch(found, -1) {
+	for _, m := range statedKey.FindAllStringSubmatch(found, -1) {
 		pattern := expression(t, m[1], values)
 		rest := slices.DeleteFunc(slices.Clone(taken), pattern.MatchString)
 		require.Less(t, len(rest), len(taken), "%s states %s, and no such key is taken: %q", page, m[1], taken)
@@ -90,10 +88,10 @@ func (s *Store) Check(t *testing.T, page, adapter string, values map[string]stri
 // expression returns what matches a stated key.
 func expression(t *testing.T, stated string, values map[string]string) *regexp.Regexp {
 	t.Helper()
-	text := word.ReplaceAllStringFunc(regexp.QuoteMeta(stated), func(name string) string {
+	text := statedWord.ReplaceAllStringFunc(regexp.QuoteMeta(stated), func(name string) string {
 		value, ok := values[name]
 		if name == "NAMESPACE" {
-			value, ok = Namespace, true
+			value, ok = "test", true
 		}
 		require.True(t, ok, "the page has an unknown word: %s", name)
 		return value

@@ -1,6 +1,4 @@
-// Package redisproxy has small proxies in front of Redis that do to scripts what proxies of others
-// do: FirstKey routes by the first key, and Refusing parses the Lua.
-package redisproxy
+package redistest
 
 import (
 	"bufio"
@@ -11,34 +9,36 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-
-	"github.com/stretchr/testify/require"
 )
 
-// A Proxy accepts connections until the end of the test. Each connection of a client has one to
-// each server. It is safe for concurrent use.
-type Proxy struct {
+// A Router is a proxy in front of servers that treats commands as other people's proxies do. A
+// Proxy has one server, and breaks the connection; a Router decides where a command goes, and which
+// is refused. It accepts connections until the end of the test. Each connection of a client has one
+// to each server. It is safe for concurrent use.
+type Router struct {
 	listener net.Listener
 	servers  []string
 	route    func(command []string) (server int, refusal string)
 }
 
-// start starts a proxy in front of the servers. route returns the server of a command, or the text
-// of the error that is the answer.
-func start(t testing.TB, servers []string, route func([]string) (int, string)) *Proxy {
+// startRouter starts a Router in front of the servers. route returns the server of a command, or
+// the text of the error that is the answer.
+func startRouter(t testing.TB, servers []string, route func([]string) (int, string)) *Router {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
+	l, err := net.Listen("tcp", net.JoinHostPort(loopback, "0"))
+	if err != nil {
+		t.Fatalf("redistest: start a router: %v", err)
+	}
 	t.Cleanup(func() { _ = l.Close() })
-	p := &Proxy{listener: l, servers: servers, route: route}
+	p := &Router{listener: l, servers: servers, route: route}
 	go p.accept()
 	return p
 }
 
-// Addr returns the address of the proxy.
-func (p *Proxy) Addr() string { return p.listener.Addr().String() }
+// Addr returns the address of the Router.
+func (p *Router) Addr() string { return p.listener.Addr().String() }
 
-func (p *Proxy) accept() {
+func (p *Router) accept() {
 	for {
 		c, err := p.listener.Accept()
 		if err != nil {
@@ -49,7 +49,7 @@ func (p *Proxy) accept() {
 }
 
 // serve answers the commands of a connection one at a time.
-func (p *Proxy) serve(client net.Conn) {
+func (p *Router) serve(client net.Conn) {
 	defer func() { _ = client.Close() }()
 	servers := make([]*bufio.ReadWriter, len(p.servers))
 	for i, addr := range p.servers {
@@ -63,10 +63,11 @@ func (p *Proxy) serve(client net.Conn) {
 	r := bufio.NewReader(client)
 	w := bufio.NewWriter(client)
 	for {
-		raw, command, err := read(r)
+		raw, err := readRequest(r)
 		if err != nil {
 			return
 		}
+		command := textsOf(raw)
 		if len(servers) == 1 && len(command) > 0 && subscribes(command) {
 			subscribed(client, r, servers[0], raw)
 			return
@@ -115,7 +116,7 @@ func subscribed(client net.Conn, from io.Reader, server *bufio.ReadWriter, first
 	}
 }
 
-func (p *Proxy) answer(servers []*bufio.ReadWriter, raw []byte, command []string) ([]byte, error) {
+func (p *Router) answer(servers []*bufio.ReadWriter, raw []byte, command []string) ([]byte, error) {
 	command[0] = strings.ToUpper(command[0])
 	if command[0] == "HELLO" { // RESP2 only
 		return []byte("-ERR unknown command 'HELLO'\r\n"), nil
@@ -133,12 +134,11 @@ func (p *Proxy) answer(servers []*bufio.ReadWriter, raw []byte, command []string
 	if err := servers[to].Flush(); err != nil {
 		return nil, err
 	}
-	answer, _, err := read(servers[to].Reader)
-	return answer, err
+	return readValue(servers[to].Reader)
 }
 
-// keys returns the keys of a script, or the only key of another command.
-func keys(command []string) []string {
+// keysOf returns the keys of a script, or the only key of another command.
+func keysOf(command []string) []string {
 	switch command[0] {
 	case "EVAL", "EVALSHA":
 		n, err := strconv.Atoi(command[2])
@@ -150,4 +150,18 @@ func keys(command []string) []string {
 		return nil
 	}
 	return command[1:min(2, len(command))]
+}
+
+// textsOf returns the strings of a command.
+func textsOf(command []byte) (texts []string) {
+	rest := string(command)
+	for {
+		_, after, found := strings.Cut(rest, "$")
+		head, body, _ := strings.Cut(after, "\r\n")
+		n, err := strconv.Atoi(head)
+		if !found || err != nil || n > len(body) {
+			return texts
+		}
+		texts, rest = append(texts, body[:n]), body[n:]
+	}
 }

@@ -1,6 +1,4 @@
-// Package keytest has texts that a careless decoder takes for one another, and requires that each
-// of them is a key of its own, or is refused.
-package keytest
+package adaptertest
 
 import (
 	"testing"
@@ -8,7 +6,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Texts returns texts that differ. Some are not UTF-8.
+// Texts returns texts that differ, but that a careless decoder takes for one another. Some are not
+// UTF-8.
 func Texts() []string {
 	return []string{
 		"caf\xe8", "caf\xe9", "caf\xff", "caf\ufffd", "caf\ufffd\ufffd", "caf", "caf\xc3", "caf\xc3\xa9", "cafe\u0301", "cafe", "CAFE",
