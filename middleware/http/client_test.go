@@ -16,11 +16,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed-1795987d/onerun/backend/memory"
-	"github.com/seed-1795987d/onerun/backend/reentrant"
-	"github.com/seed-1795987d/onerun/backend/single"
 	"github.com/seed-1795987d/onerun/guard"
-	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 	guardhttp "github.com/seed-1795987d/onerun/middleware/http"
 	"github.com/seed-1795987d/onerun/middleware/idempotency"
@@ -30,8 +26,6 @@ const (
 	// lifeTTL is that of leases which have to survive, also on a loaded machine: a machine that
 	// holds this process up for as long ends them. It gives a request to the store 5 s, too.
 	lifeTTL = 20 * time.Second
-	// lifeShortTTL is that of leases which have to end within a test.
-	lifeShortTTL = time.Second
 	// lifeSoon is how long what should happen soon may take on a loaded machine.
 	lifeSoon = 15 * time.Second
 	// lifePoll is how often a test looks whether it has happened.
@@ -49,40 +43,6 @@ func lifeGuard(t *testing.T, store guard.Locker, opts ...guard.Option) *guard.Gu
 		require.NoError(t, g.Close(ctx))
 	})
 	return g
-}
-
-// onEachLifeStore runs f with a store of each kind, at the same time.
-func onEachLifeStore(t *testing.T, f func(t *testing.T, store guard.Locker)) {
-	t.Helper()
-	server := redistest.Start(t)
-	for name, store := range map[string]guard.Locker{
-		"single": single.New(server.Client(t)), "reentrant": reentrant.New(server.Client(t)), "memory": memory.New(),
-	} {
-		warmLifeStore(t, store)
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			f(t, store)
-		})
-	}
-}
-
-// warmLifeStore has a store make a connection, and teach its server the scripts: in shadow mode a
-// request waits for a quarter of a second only.
-func warmLifeStore(t *testing.T, store guard.Locker) {
-	t.Helper()
-	claim := driver.Claim{Key: "warm", ID: "warm", Owner: "warm", TTL: lifeSoon}
-	_, err := store.TryAcquire(t.Context(), claim)
-	require.NoError(t, err)
-	_, err = store.Release(t.Context(), claim, driver.After{})
-	require.NoError(t, err)
-}
-
-// A lifeOutage is a way for a store to be away, and back again.
-type lifeOutage struct{ begin, end func(*redistest.Server) }
-
-var lifeOutages = map[string]lifeOutage{
-	"dead":   {(*redistest.Server).Kill, (*redistest.Server).Restart},
-	"frozen": {(*redistest.Server).Freeze, (*redistest.Server).Thaw},
 }
 
 // lifeIdempotent returns the handler behind a middleware over g, and the log of its outcomes.
@@ -370,4 +330,14 @@ func lifeDump(t *testing.T, rdb *redis.Client) map[string]string {
 	}
 	require.NoError(t, keys.Err())
 	return dump
+}
+
+// recordsPost sends a request with a key of a tenant to a handler, without a connection.
+func recordsPost(h http.Handler, tenant, key string) *httptest.ResponseRecorder {
+	r := httptest.NewRequestWithContext(context.Background(), http.MethodPost, "/", strings.NewReader("b"))
+	r.Header.Set("X-Tenant", tenant)
+	r.Header.Set("Idempotency-Key", key)
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w
 }

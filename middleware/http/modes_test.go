@@ -20,77 +20,6 @@ import (
 	"github.com/seed-1795987d/onerun/middleware/idempotency"
 )
 
-func TestModes_exclusiveNeverRunsTwoAtATimeAndForgets(t *testing.T) {
-	t.Parallel()
-	onEachLifeStore(t, func(t *testing.T, store guard.Locker) {
-		const requests = 15
-		var inside, most, runs atomic.Int64
-		s := lifeServe(t, lifeGuard(t, store), func(w http.ResponseWriter, _ *http.Request) {
-			most.Store(max(most.Load(), inside.Add(1)))
-			time.Sleep(2 * time.Millisecond) // long enough that two would meet
-			inside.Add(-1)
-			fmt.Fprint(w, "run ", runs.Add(1))
-		}, idempotency.WithMode(idempotency.Exclusive), idempotency.WithWait(time.Minute))
-		var answers []<-chan lifeAnswer
-		for i := range requests {
-			answers = append(answers, s.start(t.Context(), "k", fmt.Sprint("any body ", i)))
-		}
-		bodies := map[string]bool{}
-		for _, c := range answers {
-			a := lifeReceive(t, c, "an answer")
-			requireRan(t, a, http.StatusOK, a.body)
-			bodies[a.body] = true
-		}
-		require.Len(t, bodies, requests, "each has an answer of its own")
-		require.EqualValues(t, 1, most.Load())
-		for _, o := range s.log.await(t, requests) {
-			require.Equal(t, idempotency.Ran, o.Result)
-			require.Equal(t, idempotency.KeepNothing, o.Kept)
-			require.NoError(t, o.Err)
-		}
-	})
-}
-
-func TestModes_exclusiveRefusesWithoutWaiting(t *testing.T) {
-	t.Parallel()
-	rdb := redistest.Start(t).Client(t)
-	gate := newLifeGate(t)
-	h, runs := counted(http.StatusOK, gate.pass)
-	s := lifeServe(t, lifeGuard(t, single.New(rdb)), h, idempotency.WithMode(idempotency.Exclusive))
-	first := s.start(t.Context(), "k", "b")
-	gate.await(t)
-	require.Equal(t, 1, requireProblem(t, s.post(t, "k", "b"), http.StatusConflict, idempotency.InFlight))
-	gate.open()
-	requireRan(t, lifeReceive(t, first, "an answer"), http.StatusOK, "run 1")
-	require.Empty(t, lifeDump(t, rdb), "nothing is remembered")
-	requireRan(t, s.post(t, "k", "b"), http.StatusOK, "run 2")
-	require.EqualValues(t, 2, runs.Load())
-}
-
-func TestModes_rejectRefusesWhileItRunsAndAfterwards(t *testing.T) {
-	t.Parallel()
-	onEachLifeStore(t, func(t *testing.T, store guard.Locker) {
-		const retention = 90 * time.Second
-		gate := newLifeGate(t)
-		h, runs := counted(http.StatusCreated, gate.pass)
-		s := lifeServe(t, lifeGuard(t, store), h, idempotency.WithMode(idempotency.Reject), idempotency.WithOnce(retention),
-			idempotency.WithRetryAfter(time.Hour))
-		first := s.start(t.Context(), "k", "b")
-		gate.await(t)
-		after := requireProblem(t, s.post(t, "k", "b"), http.StatusConflict, idempotency.InFlight)
-		require.LessOrEqual(t, after, int(lifeTTL/time.Second), "it says less if the lease ends earlier")
-		gate.open()
-		requireRan(t, lifeReceive(t, first, "an answer"), http.StatusCreated, "run 1")
-		require.Equal(t, idempotency.KeepTombstone, s.log.awaitResult(t, idempotency.Ran, 1).Kept)
-		for _, body := range []string{"b", "another"} {
-			after := requireProblem(t, s.post(t, "k", body), http.StatusConflict, idempotency.Done)
-			require.LessOrEqual(t, after, int(retention/time.Second))
-			require.Greater(t, after, int(retention/time.Second)-int(2*lifeSoon/time.Second), "it says how much is left of the retention")
-		}
-		require.EqualValues(t, 1, runs.Load())
-	})
-}
-
 func TestModes_retryAfterIsWhatWasAskedFor(t *testing.T) {
 	t.Parallel()
 	for asked, seconds := range map[time.Duration]int{time.Millisecond: 1, 1100 * time.Millisecond: 2, 7 * time.Second: 7} {
@@ -198,59 +127,57 @@ func TestModes_aRetryAfterALargeAnswerLearnsThatItRan(t *testing.T) {
 
 func TestTimeout_endsTheHandlersContext(t *testing.T) {
 	t.Parallel()
-	onEachLifeStore(t, func(t *testing.T, store guard.Locker) {
-		const timeout = 150 * time.Millisecond
-		g := lifeGuard(t, store, guard.WithTTL(time.Minute))
-		for name, c := range map[string]struct {
-			status int // that the handler answers with after its time is up, 0 if it does not
-			kept   idempotency.Keep
-		}{
-			"silent": {0, idempotency.KeepNothing},
-			// it may say no more than that the time was up
-			"refused": {http.StatusNotFound, idempotency.KeepNothing},
-			"done":    {http.StatusCreated, idempotency.KeepAnswer},
-		} {
-			t.Run(name, func(t *testing.T) {
-				causes := make(chan error, 1)
-				runs := 0
-				s := lifeServe(t, g, func(w http.ResponseWriter, r *http.Request) {
-					if runs++; runs > 1 {
-						return
-					}
-					select {
-					case <-r.Context().Done():
-					case <-t.Context().Done():
-					}
-					causes <- context.Cause(r.Context())
-					if c.status != 0 {
-						w.WriteHeader(c.status)
-					}
-				}, idempotency.WithMaxHold(timeout))
-				start := time.Now()
-				a := s.post(t, name, "b")
-				require.GreaterOrEqual(t, time.Since(start), timeout)
-				require.ErrorIs(t, lifeReceive(t, causes, "a cause"), context.DeadlineExceeded)
-				o := s.log.await(t, 1)[0]
-				require.Equal(t, idempotency.Ran, o.Result)
-				require.Equal(t, c.kept, o.Kept)
-				if c.status == 0 {
-					require.Equal(t, 1, requireProblem(t, a, http.StatusServiceUnavailable, "given_up"))
-					require.Equal(t, http.StatusServiceUnavailable, o.Status)
-				} else {
-					requireRan(t, a, c.status, "")
-					require.Equal(t, c.status, o.Status)
-				}
-				again := s.post(t, name, "b")
-				if c.kept == idempotency.KeepAnswer {
-					requireReplay(t, again, c.status, "")
-					require.Equal(t, 1, runs)
+	const timeout = 150 * time.Millisecond
+	g := lifeGuard(t, memory.New(), guard.WithTTL(time.Minute))
+	for name, c := range map[string]struct {
+		status int // that the handler answers with after its time is up, 0 if it does not
+		kept   idempotency.Keep
+	}{
+		"silent": {0, idempotency.KeepNothing},
+		// it may say no more than that the time was up
+		"refused": {http.StatusNotFound, idempotency.KeepNothing},
+		"done":    {http.StatusCreated, idempotency.KeepAnswer},
+	} {
+		t.Run(name, func(t *testing.T) {
+			causes := make(chan error, 1)
+			runs := 0
+			s := lifeServe(t, g, func(w http.ResponseWriter, r *http.Request) {
+				if runs++; runs > 1 {
 					return
 				}
-				requireRan(t, again, http.StatusOK, "")
-				require.Equal(t, 2, runs)
-			})
-		}
-	})
+				select {
+				case <-r.Context().Done():
+				case <-t.Context().Done():
+				}
+				causes <- context.Cause(r.Context())
+				if c.status != 0 {
+					w.WriteHeader(c.status)
+				}
+			}, idempotency.WithMaxHold(timeout))
+			start := time.Now()
+			a := s.post(t, name, "b")
+			require.GreaterOrEqual(t, time.Since(start), timeout)
+			require.ErrorIs(t, lifeReceive(t, causes, "a cause"), context.DeadlineExceeded)
+			o := s.log.await(t, 1)[0]
+			require.Equal(t, idempotency.Ran, o.Result)
+			require.Equal(t, c.kept, o.Kept)
+			if c.status == 0 {
+				require.Equal(t, 1, requireProblem(t, a, http.StatusServiceUnavailable, "given_up"))
+				require.Equal(t, http.StatusServiceUnavailable, o.Status)
+			} else {
+				requireRan(t, a, c.status, "")
+				require.Equal(t, c.status, o.Status)
+			}
+			again := s.post(t, name, "b")
+			if c.kept == idempotency.KeepAnswer {
+				requireReplay(t, again, c.status, "")
+				require.Equal(t, 1, runs)
+				return
+			}
+			requireRan(t, again, http.StatusOK, "")
+			require.Equal(t, 2, runs)
+		})
+	}
 }
 
 // Headers that a handler has set for an answer that it did not give are not those of our refusal
@@ -289,26 +216,24 @@ func TestSetKeep_decidesOverThePolicy(t *testing.T) {
 func TestKey_andFenceAreInTheHandlersContext(t *testing.T) {
 	t.Parallel()
 	require.Empty(t, guardhttp.Key(t.Context()))
-	onEachLifeStore(t, func(t *testing.T, store guard.Locker) {
-		type seen struct {
-			key   string
-			fence uint64
-			valid bool
-			scope string
-		}
-		runs := make(chan seen, 10)
-		s := lifeServe(t, lifeGuard(t, store), func(_ http.ResponseWriter, r *http.Request) {
-			lease, ok := guard.FromContext(r.Context())
-			runs <- seen{guardhttp.Key(r.Context()), guard.Fence(r.Context()), ok && lease.Valid(), r.Header.Get("X-Tenant")}
-		}, idempotency.WithMode(idempotency.Exclusive))
-		last := uint64(0)
-		for run := range 3 {
-			s.post(t, `"a key"`, "b")
-			got := lifeReceive(t, runs, "a run")
-			require.Equal(t, seen{"a key", got.fence, true, "acme"}, got)
-			require.Greater(t, got.fence, last, "fences grow")
-			last = got.fence
-			require.Equal(t, got.fence, s.log.await(t, run+1)[run].Fence)
-		}
-	})
+	type seen struct {
+		key   string
+		fence uint64
+		valid bool
+		scope string
+	}
+	runs := make(chan seen, 10)
+	s := lifeServe(t, lifeGuard(t, memory.New()), func(_ http.ResponseWriter, r *http.Request) {
+		lease, ok := guard.FromContext(r.Context())
+		runs <- seen{guardhttp.Key(r.Context()), guard.Fence(r.Context()), ok && lease.Valid(), r.Header.Get("X-Tenant")}
+	}, idempotency.WithMode(idempotency.Exclusive))
+	last := uint64(0)
+	for run := range 3 {
+		s.post(t, `"a key"`, "b")
+		got := lifeReceive(t, runs, "a run")
+		require.Equal(t, seen{"a key", got.fence, true, "acme"}, got)
+		require.Greater(t, got.fence, last, "fences grow")
+		last = got.fence
+		require.Equal(t, got.fence, s.log.await(t, run+1)[run].Fence)
+	}
 }

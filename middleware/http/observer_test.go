@@ -83,78 +83,76 @@ func (o *observed) take(t *testing.T) guardhttp.Outcome {
 // Row 41: one Outcome for each request, however it ends.
 func TestObserver_isCalledOncePerRequest(t *testing.T) {
 	t.Parallel()
-	onEachLifeStore(t, func(t *testing.T, store guard.Locker) {
-		g := lifeGuard(t, store)
-		handler := func(w http.ResponseWriter, r *http.Request) {
-			if r.Header.Get("X-Panic") != "" {
-				panic(http.ErrAbortHandler)
-			}
-			w.WriteHeader(http.StatusCreated)
-			size := 10
-			if r.Header.Get("X-Large") != "" {
-				size = 100
-			}
-			fmt.Fprint(w, strings.Repeat("x", size))
+	g := lifeGuard(t, memory.New())
+	handler := func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("X-Panic") != "" {
+			panic(http.ErrAbortHandler)
 		}
-		s := serveObserved(t, g, handler, guardhttp.WithMaxBody(100), idempotency.WithMaxAnswer(50), idempotency.WithLease(guard.WithName("claims")),
-			guardhttp.WithFingerprint(func(_ *http.Request, body []byte) ([]byte, error) {
-				if string(body) == "strange" {
-					return nil, errors.New("a strange body")
-				}
-				return body, nil
-			}))
-		const created, conflict = http.StatusCreated, http.StatusConflict
-		for _, c := range []struct {
-			method, key, body string
-			headers           []string
-			want              guardhttp.Outcome
-		}{
-			{"POST", "k", "b", nil, ends(created, idempotency.Outcome{Result: idempotency.Ran, Kept: idempotency.KeepAnswer})},
-			{"POST", "k", "b", nil, ends(created, idempotency.Outcome{Result: idempotency.Replayed})},
-			{"POST", "k", "other", nil, ends(422, idempotency.Outcome{Result: idempotency.Mismatch})},
-			{"GET", "k", "", nil, ends(0, idempotency.Outcome{Result: idempotency.Untouched})},
-			{"POST", "k2", "b", []string{"X-Panic", "yes"}, ends(0, idempotency.Outcome{Result: idempotency.Ran, Aborted: true})},
-			{"POST", "k2", "b", nil, ends(created, idempotency.Outcome{Result: idempotency.Ran, Kept: idempotency.KeepAnswer})},
-			{"POST", "k3", "b", []string{"X-Large", "yes"}, ends(created, idempotency.Outcome{Result: idempotency.Ran, Kept: idempotency.KeepTombstone})},
-			{"POST", "k3", "b", nil, ends(conflict, idempotency.Outcome{Result: idempotency.NotReplayable})},
-			{"POST", "", "b", nil, ends(400, idempotency.Outcome{Result: idempotency.KeyMissing, Err: idempotency.ErrNoKey})},
-			{"POST", `"`, "b", nil, ends(400, idempotency.Outcome{Result: idempotency.KeyInvalid})},
-			{"POST", "k", "strange", nil, ends(400, idempotency.Outcome{Result: idempotency.BodyInvalid})},
-			{"POST", "k", strings.Repeat("b", 101), nil, ends(413, idempotency.Outcome{Result: idempotency.BodyTooLarge})},
-			{"POST", "k", "b", []string{"X-Tenant", ""}, ends(500, idempotency.Outcome{Result: idempotency.Refused})},
-		} {
-			r, err := http.NewRequestWithContext(t.Context(), c.method, s.URL, strings.NewReader(c.body))
-			require.NoError(t, err)
-			r.GetBody = nil // net/http would send a request with this header again on its own
-			r.Header.Set("X-Tenant", "acme")
-			if c.key != "" {
-				r.Header.Set("Idempotency-Key", c.key)
-			}
-			for i := 0; i < len(c.headers); i += 2 {
-				r.Header.Set(c.headers[i], c.headers[i+1])
-			}
-			response, err := s.client.Do(r)
-			require.Equal(t, c.want.Aborted, err != nil)
-			if err == nil {
-				_, _ = io.Copy(io.Discard, response.Body)
-				require.NoError(t, response.Body.Close())
-				if c.want.Status != 0 {
-					require.Equal(t, c.want.Status, response.StatusCode)
-				}
-			}
-			o := s.take(t)
-			require.Positive(t, o.Duration)
-			require.Equal(t, c.want.Result == idempotency.Ran, o.Fence > 0, "%+v", o)
-			if c.want.Err != nil {
-				require.ErrorIs(t, o.Err, c.want.Err)
-			}
-			if c.want.Result == idempotency.Untouched {
-				c.want.Status = o.Status
-			}
-			c.want.Name, c.want.Duration, c.want.Fence, c.want.Err, c.want.Label = "claims", o.Duration, o.Fence, o.Err, o.Label
-			require.Equal(t, c.want, o)
+		w.WriteHeader(http.StatusCreated)
+		size := 10
+		if r.Header.Get("X-Large") != "" {
+			size = 100
 		}
-	})
+		fmt.Fprint(w, strings.Repeat("x", size))
+	}
+	s := serveObserved(t, g, handler, guardhttp.WithMaxBody(100), idempotency.WithMaxAnswer(50), idempotency.WithLease(guard.WithName("claims")),
+		guardhttp.WithFingerprint(func(_ *http.Request, body []byte) ([]byte, error) {
+			if string(body) == "strange" {
+				return nil, errors.New("a strange body")
+			}
+			return body, nil
+		}))
+	const created, conflict = http.StatusCreated, http.StatusConflict
+	for _, c := range []struct {
+		method, key, body string
+		headers           []string
+		want              guardhttp.Outcome
+	}{
+		{"POST", "k", "b", nil, ends(created, idempotency.Outcome{Result: idempotency.Ran, Kept: idempotency.KeepAnswer})},
+		{"POST", "k", "b", nil, ends(created, idempotency.Outcome{Result: idempotency.Replayed})},
+		{"POST", "k", "other", nil, ends(422, idempotency.Outcome{Result: idempotency.Mismatch})},
+		{"GET", "k", "", nil, ends(0, idempotency.Outcome{Result: idempotency.Untouched})},
+		{"POST", "k2", "b", []string{"X-Panic", "yes"}, ends(0, idempotency.Outcome{Result: idempotency.Ran, Aborted: true})},
+		{"POST", "k2", "b", nil, ends(created, idempotency.Outcome{Result: idempotency.Ran, Kept: idempotency.KeepAnswer})},
+		{"POST", "k3", "b", []string{"X-Large", "yes"}, ends(created, idempotency.Outcome{Result: idempotency.Ran, Kept: idempotency.KeepTombstone})},
+		{"POST", "k3", "b", nil, ends(conflict, idempotency.Outcome{Result: idempotency.NotReplayable})},
+		{"POST", "", "b", nil, ends(400, idempotency.Outcome{Result: idempotency.KeyMissing, Err: idempotency.ErrNoKey})},
+		{"POST", `"`, "b", nil, ends(400, idempotency.Outcome{Result: idempotency.KeyInvalid})},
+		{"POST", "k", "strange", nil, ends(400, idempotency.Outcome{Result: idempotency.BodyInvalid})},
+		{"POST", "k", strings.Repeat("b", 101), nil, ends(413, idempotency.Outcome{Result: idempotency.BodyTooLarge})},
+		{"POST", "k", "b", []string{"X-Tenant", ""}, ends(500, idempotency.Outcome{Result: idempotency.Refused})},
+	} {
+		r, err := http.NewRequestWithContext(t.Context(), c.method, s.URL, strings.NewReader(c.body))
+		require.NoError(t, err)
+		r.GetBody = nil // net/http would send a request with this header again on its own
+		r.Header.Set("X-Tenant", "acme")
+		if c.key != "" {
+			r.Header.Set("Idempotency-Key", c.key)
+		}
+		for i := 0; i < len(c.headers); i += 2 {
+			r.Header.Set(c.headers[i], c.headers[i+1])
+		}
+		response, err := s.client.Do(r)
+		require.Equal(t, c.want.Aborted, err != nil)
+		if err == nil {
+			_, _ = io.Copy(io.Discard, response.Body)
+			require.NoError(t, response.Body.Close())
+			if c.want.Status != 0 {
+				require.Equal(t, c.want.Status, response.StatusCode)
+			}
+		}
+		o := s.take(t)
+		require.Positive(t, o.Duration)
+		require.Equal(t, c.want.Result == idempotency.Ran, o.Fence > 0, "%+v", o)
+		if c.want.Err != nil {
+			require.ErrorIs(t, o.Err, c.want.Err)
+		}
+		if c.want.Result == idempotency.Untouched {
+			c.want.Status = o.Status
+		}
+		c.want.Name, c.want.Duration, c.want.Fence, c.want.Err, c.want.Label = "claims", o.Duration, o.Fence, o.Err, o.Label
+		require.Equal(t, c.want, o)
+	}
 }
 
 // lifeAway is a store that cannot be asked.
@@ -302,35 +300,33 @@ func TestObserver_receivesTheKindOfWork(t *testing.T) {
 
 func TestObserver_theLabelOfTheFirstRunIsFoundWithItsRecord(t *testing.T) {
 	t.Parallel()
-	onEachLifeStore(t, func(t *testing.T, store guard.Locker) {
-		g := lifeGuard(t, store)
-		for name, c := range map[string]struct {
-			trace  string
-			opts   []guardhttp.Option
-			result idempotency.Result // of the second request
-			found  string
-		}{
-			"replay":    {"trace", nil, idempotency.Replayed, "host trace"},
-			"done":      {"trace", []guardhttp.Option{idempotency.WithMode(idempotency.Reject)}, idempotency.Done, "host trace"},
-			"tombstone": {"trace", []guardhttp.Option{idempotency.WithMaxAnswer(0)}, idempotency.NotReplayable, "host trace"},
-			"shadow":    {"trace", []guardhttp.Option{patientShadow}, idempotency.Replayed, "host trace"},
-			"none":      {"", nil, idempotency.Replayed, "host"},
-		} {
-			h, _ := counted(http.StatusCreated, nil)
-			label := guard.Hook{Label: func(context.Context) string { return c.trace }}
-			opts := []guardhttp.Option{idempotency.WithLease(guard.WithLabel("host"), guard.WithHook(label))}
-			s := lifeServe(t, g, h, append(opts, c.opts...)...)
-			s.post(t, name, "b")
-			s.post(t, name, "b")
-			s.post(t, name, "another")
-			outcomes := s.log.await(t, 3)
-			require.Equal(t, idempotency.Ran, outcomes[0].Result)
-			require.Empty(t, outcomes[0].Label)
-			require.Equal(t, c.result, outcomes[1].Result)
-			require.Equal(t, c.found, outcomes[1].Label, name)
-			require.Equal(t, c.found, outcomes[2].Label, "%s", outcomes[2].Result)
-		}
-	})
+	g := lifeGuard(t, memory.New())
+	for name, c := range map[string]struct {
+		trace  string
+		opts   []guardhttp.Option
+		result idempotency.Result // of the second request
+		found  string
+	}{
+		"replay":    {"trace", nil, idempotency.Replayed, "host trace"},
+		"done":      {"trace", []guardhttp.Option{idempotency.WithMode(idempotency.Reject)}, idempotency.Done, "host trace"},
+		"tombstone": {"trace", []guardhttp.Option{idempotency.WithMaxAnswer(0)}, idempotency.NotReplayable, "host trace"},
+		"shadow":    {"trace", []guardhttp.Option{patientShadow}, idempotency.Replayed, "host trace"},
+		"none":      {"", nil, idempotency.Replayed, "host"},
+	} {
+		h, _ := counted(http.StatusCreated, nil)
+		label := guard.Hook{Label: func(context.Context) string { return c.trace }}
+		opts := []guardhttp.Option{idempotency.WithLease(guard.WithLabel("host"), guard.WithHook(label))}
+		s := lifeServe(t, g, h, append(opts, c.opts...)...)
+		s.post(t, name, "b")
+		s.post(t, name, "b")
+		s.post(t, name, "another")
+		outcomes := s.log.await(t, 3)
+		require.Equal(t, idempotency.Ran, outcomes[0].Result)
+		require.Empty(t, outcomes[0].Label)
+		require.Equal(t, c.result, outcomes[1].Result)
+		require.Equal(t, c.found, outcomes[1].Label, name)
+		require.Equal(t, c.found, outcomes[2].Label, "%s", outcomes[2].Result)
+	}
 }
 
 // sentCommands is a redis.Hook that keeps all that is sent to Redis.

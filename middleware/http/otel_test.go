@@ -84,35 +84,33 @@ func requireSpan(t *testing.T, span sdktrace.ReadOnlySpan, result idempotency.Re
 // Row 41 with OpenTelemetry.
 func TestOTel_aReplaysSpanLinksToTheFirstRuns(t *testing.T) {
 	t.Parallel()
-	onEachLifeStore(t, func(t *testing.T, store guard.Locker) {
-		const key, scope, body = "the-raw-key", "the-raw-tenant", "the-raw-body"
-		handlers := make(chan trace.SpanContext, 10)
-		s, spans := serveTraced(t, lifeGuard(t, store), func(w http.ResponseWriter, r *http.Request) {
-			handlers <- trace.SpanContextFromContext(r.Context())
-			w.WriteHeader(http.StatusCreated)
-		})
-		for range 3 {
-			require.Equal(t, http.StatusCreated, s.post(t, key, body, "X-Tenant", scope).status)
-		}
-		requireProblem(t, s.post(t, key, body+" of another", "X-Tenant", scope), http.StatusUnprocessableEntity, idempotency.Mismatch)
-		requireProblem(t, s.post(t, key+" x", body, "X-Tenant", scope), http.StatusBadRequest, idempotency.KeyInvalid)
-
-		first := awaitSpan(t, spans, 1)
-		require.Equal(t, first.SpanContext().SpanID(), lifeReceive(t, handlers, "a run").SpanID(), "the handler is inside of its request's span")
-		requireSpan(t, first, idempotency.Ran)
-		requireSpan(t, awaitSpan(t, spans, 2), idempotency.Replayed, first.SpanContext())
-		requireSpan(t, awaitSpan(t, spans, 3), idempotency.Replayed, first.SpanContext())
-		requireSpan(t, awaitSpan(t, spans, 4), idempotency.Mismatch, first.SpanContext())
-		requireSpan(t, awaitSpan(t, spans, 5), idempotency.KeyInvalid)
-		require.Empty(t, handlers)
-
-		for _, span := range spans.Ended() {
-			text := fmt.Sprintf("%+v %+v %+v %+v", span.Name(), span.Attributes(), span.Links(), span.Events())
-			for _, secret := range []string{key, scope, body} {
-				require.NotContains(t, text, secret)
-			}
-		}
+	const key, scope, body = "the-raw-key", "the-raw-tenant", "the-raw-body"
+	handlers := make(chan trace.SpanContext, 10)
+	s, spans := serveTraced(t, lifeGuard(t, memory.New()), func(w http.ResponseWriter, r *http.Request) {
+		handlers <- trace.SpanContextFromContext(r.Context())
+		w.WriteHeader(http.StatusCreated)
 	})
+	for range 3 {
+		require.Equal(t, http.StatusCreated, s.post(t, key, body, "X-Tenant", scope).status)
+	}
+	requireProblem(t, s.post(t, key, body+" of another", "X-Tenant", scope), http.StatusUnprocessableEntity, idempotency.Mismatch)
+	requireProblem(t, s.post(t, key+" x", body, "X-Tenant", scope), http.StatusBadRequest, idempotency.KeyInvalid)
+
+	first := awaitSpan(t, spans, 1)
+	require.Equal(t, first.SpanContext().SpanID(), lifeReceive(t, handlers, "a run").SpanID(), "the handler is inside of its request's span")
+	requireSpan(t, first, idempotency.Ran)
+	requireSpan(t, awaitSpan(t, spans, 2), idempotency.Replayed, first.SpanContext())
+	requireSpan(t, awaitSpan(t, spans, 3), idempotency.Replayed, first.SpanContext())
+	requireSpan(t, awaitSpan(t, spans, 4), idempotency.Mismatch, first.SpanContext())
+	requireSpan(t, awaitSpan(t, spans, 5), idempotency.KeyInvalid)
+	require.Empty(t, handlers)
+
+	for _, span := range spans.Ended() {
+		text := fmt.Sprintf("%+v %+v %+v %+v", span.Name(), span.Attributes(), span.Links(), span.Events())
+		for _, secret := range []string{key, scope, body} {
+			require.NotContains(t, text, secret)
+		}
+	}
 }
 
 // A run that outlives its client is in its request's trace.

@@ -12,17 +12,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed-1795987d/onerun/backend/single"
+	"github.com/seed-1795987d/onerun/backend/memory"
 	"github.com/seed-1795987d/onerun/guard"
-	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 	guardhttp "github.com/seed-1795987d/onerun/middleware/http"
 	"github.com/seed-1795987d/onerun/middleware/idempotency"
 )
-
-// shadowDelay bounds how much longer than its handler a request in shadow mode may take, whatever
-// the store does. It is twice the quarter of a second that is promised, the time in which the
-// Guard gives up, and a margin for a busy machine.
-const shadowDelay = 1500 * time.Millisecond
 
 // patientShadow is for tests of a request's outcome, on a machine that may delay anything for
 // longer than a quarter of a second.
@@ -58,134 +52,72 @@ func requireShadow(t *testing.T, s *lifeServer, n int, result idempotency.Result
 
 func TestShadow_everyRequestRunsAndIsCounted(t *testing.T) {
 	t.Parallel()
-	onEachLifeStore(t, func(t *testing.T, store guard.Locker) {
-		s, runs := serveEcho(t, lifeGuard(t, store), patientShadow, idempotency.WithWait(time.Hour))
-		for i, c := range []struct {
-			key, body string
-			result    idempotency.Result
-			kept      idempotency.Keep
-		}{
-			{"k", "b", idempotency.Ran, idempotency.KeepAnswer},
-			{"k", "b", idempotency.Replayed, idempotency.KeepNothing},
-			{"k", "another", idempotency.Mismatch, idempotency.KeepNothing},
-			{"k", "b", idempotency.Replayed, idempotency.KeepNothing},
-			{"", "b", idempotency.KeyMissing, idempotency.KeepNothing},
-			{"no\tkey", "b", idempotency.KeyInvalid, idempotency.KeepNothing},
-			{"k2", "b", idempotency.Ran, idempotency.KeepAnswer},
-		} {
-			requireRan(t, s.post(t, c.key, c.body), http.StatusCreated, fmt.Sprintf("run %d: %s", i+1, c.body))
-			o := requireShadow(t, s, i+1, c.result)
-			require.Equal(t, c.kept, o.Kept)
-			require.EqualValues(t, i+1, runs.Load())
-		}
-	})
+	s, runs := serveEcho(t, lifeGuard(t, memory.New()), patientShadow, idempotency.WithWait(time.Hour))
+	for i, c := range []struct {
+		key, body string
+		result    idempotency.Result
+		kept      idempotency.Keep
+	}{
+		{"k", "b", idempotency.Ran, idempotency.KeepAnswer},
+		{"k", "b", idempotency.Replayed, idempotency.KeepNothing},
+		{"k", "another", idempotency.Mismatch, idempotency.KeepNothing},
+		{"k", "b", idempotency.Replayed, idempotency.KeepNothing},
+		{"", "b", idempotency.KeyMissing, idempotency.KeepNothing},
+		{"no\tkey", "b", idempotency.KeyInvalid, idempotency.KeepNothing},
+		{"k2", "b", idempotency.Ran, idempotency.KeepAnswer},
+	} {
+		requireRan(t, s.post(t, c.key, c.body), http.StatusCreated, fmt.Sprintf("run %d: %s", i+1, c.body))
+		o := requireShadow(t, s, i+1, c.result)
+		require.Equal(t, c.kept, o.Kept)
+		require.EqualValues(t, i+1, runs.Load())
+	}
 }
 
 func TestShadow_bodiesPassWhole(t *testing.T) {
 	t.Parallel()
 	const most = 10 << 10
-	onEachLifeStore(t, func(t *testing.T, store guard.Locker) {
-		s, _ := serveEcho(t, lifeGuard(t, store), patientShadow, guardhttp.WithMaxBody(most))
-		requests := 0
-		for name, chunked := range map[string]bool{"with": false, "without": true} {
-			for size, result := range map[int]idempotency.Result{
-				0: idempotency.Ran, most: idempotency.Ran, most + 1: idempotency.BodyTooLarge, 50 * most: idempotency.BodyTooLarge,
-			} {
-				body := strings.Repeat("0123456789", size/10+1)[:size]
-				var source io.Reader = strings.NewReader(body)
-				if chunked {
-					source = struct{ io.Reader }{source}
-				}
-				r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.URL, source)
-				require.NoError(t, err)
-				r.Header.Set("X-Tenant", "acme")
-				r.Header.Set("Idempotency-Key", fmt.Sprint(name, size))
-				response, err := s.client.Do(r)
-				require.NoError(t, err)
-				all, err := io.ReadAll(response.Body)
-				require.NoError(t, err)
-				require.NoError(t, response.Body.Close())
-				requests++
-				requireSameText(t, fmt.Sprintf("run %d: %s", requests, body), string(all))
-				requireShadow(t, s, requests, result)
+	s, _ := serveEcho(t, lifeGuard(t, memory.New()), patientShadow, guardhttp.WithMaxBody(most))
+	requests := 0
+	for name, chunked := range map[string]bool{"with": false, "without": true} {
+		for size, result := range map[int]idempotency.Result{
+			0: idempotency.Ran, most: idempotency.Ran, most + 1: idempotency.BodyTooLarge, 50 * most: idempotency.BodyTooLarge,
+		} {
+			body := strings.Repeat("0123456789", size/10+1)[:size]
+			var source io.Reader = strings.NewReader(body)
+			if chunked {
+				source = struct{ io.Reader }{source}
 			}
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.URL, source)
+			require.NoError(t, err)
+			r.Header.Set("X-Tenant", "acme")
+			r.Header.Set("Idempotency-Key", fmt.Sprint(name, size))
+			response, err := s.client.Do(r)
+			require.NoError(t, err)
+			all, err := io.ReadAll(response.Body)
+			require.NoError(t, err)
+			require.NoError(t, response.Body.Close())
+			requests++
+			requireSameText(t, fmt.Sprintf("run %d: %s", requests, body), string(all))
+			requireShadow(t, s, requests, result)
 		}
-	})
+	}
 }
 
 func TestShadow_handlerSeesItsClientLeave(t *testing.T) {
 	t.Parallel()
-	onEachLifeStore(t, func(t *testing.T, store guard.Locker) {
-		gate := newLifeGate(t)
-		h, runs := counted(http.StatusCreated, gate.pass)
-		s := lifeServe(t, lifeGuard(t, store), h, patientShadow)
-		ctx, leave := context.WithCancel(t.Context())
-		defer leave()
-		first := s.start(ctx, "k", "b")
-		handler := gate.await(t)
-		leave()
-		require.Error(t, lifeReceive(t, first, "the end of a request").err)
-		lifeReceive(t, handler.Done(), "the end of the context, as without us")
-		gate.open()
-		require.Equal(t, idempotency.KeepNothing, s.log.await(t, 1)[0].Kept)
-		requireRan(t, s.post(t, "k", "b"), http.StatusCreated, "run 2")
-		require.Equal(t, idempotency.Ran, s.log.await(t, 2)[1].Result)
-		require.EqualValues(t, 2, runs.Load())
-	})
-}
-
-// If the store does not answer, the request would have been refused, or run without a lease.
-func TestShadow_theStoreHoldsNothingUp(t *testing.T) {
-	t.Parallel()
-	for name, outage := range lifeOutages {
-		for result, opts := range map[idempotency.Result][]guardhttp.Option{
-			idempotency.Unavailable: nil, idempotency.Degraded: {idempotency.WithFailOpen()},
-		} {
-			t.Run(fmt.Sprint(name, " ", result), func(t *testing.T) {
-				t.Parallel()
-				server := redistest.Start(t)
-				store := single.New(server.Client(t))
-				warmLifeStore(t, store)
-				s, _ := serveEcho(t, lifeGuard(t, store), idempotency.WithShadow(), opts...)
-				outage.begin(server)
-				for run := 1; run <= 3; run++ {
-					redistest.Within(t, shadowDelay, "a run without the store", func() {
-						requireRan(t, s.post(t, "k", "b"), http.StatusCreated, fmt.Sprintf("run %d: b", run))
-					})
-				}
-				outage.end(server)
-				for run := 1; run <= 3; run++ {
-					o := requireShadow(t, s, run, result)
-					require.Error(t, o.Err)
-				}
-			})
-		}
-	}
-}
-
-func TestShadow_aStoreThatStopsInMidRunHoldsNothingUp(t *testing.T) {
-	t.Parallel()
-	for name, outage := range lifeOutages {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			server := redistest.Start(t)
-			gate := newLifeGate(t)
-			h, _ := counted(http.StatusCreated, gate.pass)
-			store := single.New(server.Client(t))
-			warmLifeStore(t, store)
-			const patience = 2 * time.Second // so that it gets its lease on a busy machine, too
-			s := lifeServe(t, lifeGuard(t, store), h, guardhttp.PatientShadow(patience))
-			first := s.start(t.Context(), "k", "b")
-			gate.await(t)
-			outage.begin(server)
-			redistest.Within(t, patience+shadowDelay, "the end of a run without the store", func() {
-				gate.open()
-				requireRan(t, lifeReceive(t, first, "an answer"), http.StatusCreated, "run 1")
-			})
-			o := requireShadow(t, s, 1, idempotency.Ran)
-			require.Error(t, o.Err)
-			require.Equal(t, idempotency.KeepNothing, o.Kept, "as far as is known")
-			outage.end(server)
-		})
-	}
+	gate := newLifeGate(t)
+	h, runs := counted(http.StatusCreated, gate.pass)
+	s := lifeServe(t, lifeGuard(t, memory.New()), h, patientShadow)
+	ctx, leave := context.WithCancel(t.Context())
+	defer leave()
+	first := s.start(ctx, "k", "b")
+	handler := gate.await(t)
+	leave()
+	require.Error(t, lifeReceive(t, first, "the end of a request").err)
+	lifeReceive(t, handler.Done(), "the end of the context, as without us")
+	gate.open()
+	require.Equal(t, idempotency.KeepNothing, s.log.await(t, 1)[0].Kept)
+	requireRan(t, s.post(t, "k", "b"), http.StatusCreated, "run 2")
+	require.Equal(t, idempotency.Ran, s.log.await(t, 2)[1].Result)
+	require.EqualValues(t, 2, runs.Load())
 }

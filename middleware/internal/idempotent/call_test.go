@@ -10,6 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
+	"github.com/seed-1795987d/onerun/guard/guardtest"
 	"github.com/seed-1795987d/onerun/middleware/idempotency"
 )
 
@@ -220,6 +222,7 @@ func TestLead_theEndOfARun(t *testing.T) {
 		opts   []idempotency.Option
 		leaves bool // the caller, after a second
 		closes bool // the Guard, after a second
+		loses  bool // the lease, at the first renewal
 		ends   time.Duration
 		cause  error
 		kept   idempotency.Keep
@@ -229,11 +232,16 @@ func TestLead_theEndOfARun(t *testing.T) {
 		"the caller cancels": {opts: []idempotency.Option{idempotency.WithClientCancel()}, leaves: true, ends: time.Second, cause: context.Canceled},
 		"too long":           {opts: []idempotency.Option{idempotency.WithMaxHold(3 * time.Second)}, ends: 3 * time.Second, cause: context.DeadlineExceeded, kept: idempotency.KeepAnswer},
 		"the Guard is shut":  {closes: true, ends: time.Second, cause: guard.ErrClosed, err: guard.ErrClosed},
+		"the lease is lost":  {opts: []idempotency.Option{idempotency.WithLease(guard.WithTTL(6 * time.Second))}, loses: true, ends: 2 * time.Second, cause: guard.ErrLost, err: guard.ErrLost},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				s := newSite(t, newStore(), c.opts...)
+				store := &guardtest.Scripted{Inner: newStore()}
+				if c.loses {
+					store.OnRenew = func(context.Context, int, driver.Claim) (bool, error) { return false, nil }
+				}
+				s := newSite(t, store, c.opts...)
 				ctx, leave := context.WithCancel(t.Context())
 				defer leave()
 				var took time.Duration
@@ -258,10 +266,31 @@ func TestLead_theEndOfARun(t *testing.T) {
 				}
 				got := <-ended
 				require.Equal(t, idempotency.Ran, got.Result)
+				if c.loses { // a renewal comes a little earlier, by chance
+					took = took.Round(c.ends)
+				}
 				require.Equal(t, c.ends, took)
 				require.ErrorIs(t, cause, c.cause)
 				require.Equal(t, c.kept, got.Kept)
 				require.ErrorIs(t, got.Err, c.err)
+			})
+		})
+	}
+}
+
+// A closed Guard refuses each call. That is no failure of the store: nothing runs without a lease.
+func TestLead_aClosedGuardRefuses(t *testing.T) {
+	t.Parallel()
+	for name, opts := range map[string][]idempotency.Option{"": nil, "fail open": {idempotency.WithFailOpen()}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				s := newSite(t, newStore(), opts...)
+				require.NoError(t, s.guard.Close(t.Context()))
+				got := s.send(t.Context(), request{key: "k"})
+				require.Equal(t, idempotency.Unavailable, got.Result)
+				require.ErrorIs(t, got.Err, guard.ErrClosed)
+				require.Zero(t, s.runs)
 			})
 		})
 	}
