@@ -18,7 +18,7 @@ func TestCall_doesNotBeginWhatHasLostItsLease(t *testing.T) {
 	require.NoError(t, err)
 	jobs, err := New(g, cron.New())
 	require.NoError(t, err)
-	b, err := jobs.newJob("job", cron.Every(0), func(context.Context) error {
+	b, err := jobs.newJob("job", "", cron.Every(0), func(context.Context) error {
 		require.Fail(t, "it was begun")
 		return nil
 	}, nil)

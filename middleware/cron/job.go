@@ -25,18 +25,18 @@ import (
 type job struct {
 	settings
 
-	jobs        *Jobs
-	name        string
-	kind        string // the name of the leases
-	label       string // the label of the leases, if the job has its own
-	spec        string // "" if it was given as a schedule
-	schedule    cron.Schedule
-	fingerprint string         // the schedule's
-	location    *time.Location // the schedule's
-	longestGap  time.Duration  // between two ticks, at least half of it
-	f           func(ctx context.Context) error
-	ledger      driver.Ledger // its calls end within the TTL of the leases
-	entry       cron.EntryID  // guarded by jobs.mu; 0 if it is not in the Cron yet
+	jobs       *Jobs
+	name       string
+	kind       string // the name of the leases
+	label      string // the label of the leases, if the job has its own
+	spec       string // "" if it was given as a schedule
+	schedule   cron.Schedule
+	marks      ticks.Marks    // of the schedule
+	location   *time.Location // the schedule's
+	longestGap time.Duration  // between two ticks, at least half of it
+	f          func(ctx context.Context) error
+	ledger     driver.Ledger // its calls end within the TTL of the leases
+	entry      cron.EntryID  // guarded by jobs.mu; 0 if it is not in the Cron yet
 
 	leaving context.Context // ends when the job is removed or Jobs are closed; waits end then
 	leave   context.CancelFunc
@@ -45,20 +45,20 @@ type job struct {
 	born      time.Time  // when the Cron first asked for a tick
 	seen      time.Time  // ticks up to here are pending, or have an outcome
 	pending   map[int64]*pending
-	more      gap            // ticks before those that are pending
-	settled   time.Time      // the newest tick that has an outcome
-	ended     []time.Time    // ticks that this process has ended, not written down yet (mark)
-	newest    time.Time      // the newest of those that were
-	marked    time.Time      // up to here the store knows that all ticks have an outcome
-	afterMark map[int64]bool // later ticks that had an outcome when this process started
-	checked   bool           // the store was asked for ticks that no process has handled
-	first     bool           // no process had run the job when this one started
-	looking   bool           // a goroutine looks at pending ticks that no other goroutine handles
-	announced bool           // other programs know of the job; only lookOnce uses it
-	begun     bool           // the store knows of the spec; only lookOnce uses it
-	isNew     bool           // no process had the spec before; only lookOnce uses it
-	look      chan struct{}  // asks it to look again
-	next      time.Time      // when the first tick after nextAfter starts
+	more      gap           // ticks before those that are pending
+	settled   time.Time     // the newest tick that has an outcome
+	ended     []time.Time   // ticks that this process has ended, not written down yet (mark)
+	newest    time.Time     // the newest of those that were
+	marked    time.Time     // up to here the store knows that all ticks have an outcome
+	own       *ticks.State  // what the store knew of the spec when this process started
+	checked   bool          // the store was asked for ticks that no process has handled
+	first     bool          // no process had run the job when this one started
+	looking   bool          // a goroutine looks at pending ticks that no other goroutine handles
+	announced bool          // other programs know of the job; only lookOnce uses it
+	begun     bool          // the store knows of the spec; only lookOnce uses it
+	isNew     bool          // no process had the spec before; only lookOnce uses it
+	look      chan struct{} // asks it to look again
+	next      time.Time     // when the first tick after nextAfter starts
 	nextAfter time.Time
 	triggered bool          // while the Cron was stopped
 	due       int           // ticks that are due now, and neither run to their end nor left out
@@ -68,9 +68,9 @@ type job struct {
 	announceAt time.Time // when to announce the job again; zero if it was not announced
 }
 
-func (j *Jobs) newJob(name string, schedule cron.Schedule, f func(ctx context.Context) error, opts []Option) (*job, error) {
+func (j *Jobs) newJob(name, spec string, schedule cron.Schedule, f func(ctx context.Context) error, opts []Option) (*job, error) {
 	b := &job{
-		settings: j.set, jobs: j, name: name, schedule: schedule, f: f,
+		settings: j.set, jobs: j, name: name, spec: spec, schedule: schedule, f: f,
 		pending: map[int64]*pending{}, look: make(chan struct{}, 1), first: true,
 	}
 	b.lease, b.observed = slices.Clip(b.lease), slices.Clip(b.observed)
@@ -96,11 +96,11 @@ func (j *Jobs) newJob(name string, schedule cron.Schedule, f func(ctx context.Co
 		return nil, b.Err
 	}
 	b.ledger, _ = a.Ledger(b.lease...)
+	b.marks = ticks.Marks{Ledger: b.ledger, Name: ledgerName(name), Spec: ticks.SpecOf(spec, b.schedule, b.location)}
 	b.kind = cmp.Or(a.Name(b.lease...), name)
 	if label := a.Label(b.lease...); label != a.Label(j.set.lease...) {
 		b.label = label
 	}
-	b.fingerprint = ticks.Fingerprint(b.schedule, b.location)
 	// a key, too, is no longer than a name
 	ofRun := append(b.runOptions(b.runKey()), guard.WithName(name))
 	for _, opts := range [][]guard.Option{ofRun, append(ofRun, guard.WithOnce(b.window), guard.WithLimit(0))} {
@@ -297,24 +297,19 @@ type gap struct {
 	first  time.Time
 }
 
-// come returns the ticks that start after from, up to to.
-func (b *job) come(from, to time.Time) gap {
-	return b.comeBut(from, to, func(time.Time) bool { return false })
-}
-
-// comeBut is come without some ticks.
-func (b *job) comeBut(from, to time.Time, without func(tick time.Time) bool) gap {
+// come returns the ticks of a schedule, that of the job or less, that start after from, up to to.
+func (b *job) come(schedule cron.Schedule, from, to time.Time) gap {
 	loc := b.jobs.cron.Location()
 	from, to = from.In(loc), to.In(loc)
 	var g gap
 	start := from.Add(-b.jitter)
 	for {
-		next := ticks.In(b.schedule, start, to)
+		next := ticks.In(schedule, start, to)
 		full := len(next) == ticks.Most
 		if full {
 			start = next[len(next)-1]
 		}
-		next = slices.DeleteFunc(next, func(t time.Time) bool { at := b.at(t); return !at.After(from) || at.After(to) || without(t) })
+		next = slices.DeleteFunc(next, func(t time.Time) bool { at := b.at(t); return !at.After(from) || at.After(to) })
 		g.ticks = append(g.ticks, next...)
 		if len(g.ticks) > 0 && g.first.IsZero() {
 			g.first = g.ticks[0]

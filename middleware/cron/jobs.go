@@ -96,11 +96,10 @@ func (j *Jobs) Schedule(name string, schedule cron.Schedule, f func(ctx context.
 }
 
 func (j *Jobs) schedule(name, spec string, schedule cron.Schedule, f func(ctx context.Context) error, opts []Option) (cron.EntryID, error) {
-	job, err := j.newJob(name, schedule, f, opts)
+	job, err := j.newJob(name, spec, schedule, f, opts)
 	if err != nil {
 		return 0, fmt.Errorf("guardcron: job %q: %w", name, err)
 	}
-	job.spec = spec
 	if err := j.add(job); err != nil {
 		return 0, err
 	}

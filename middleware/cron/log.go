@@ -58,7 +58,7 @@ func (b *job) append(e entry) error {
 	if e.Tick.IsZero() {
 		log = byHandName(b.name)
 	}
-	e.Schedule = b.fingerprint
+	e.Schedule = b.marks.Spec.Print
 	text, err := json.Marshal(e)
 	if err != nil {
 		return nil //nolint:nilerr // it could never be written
@@ -106,7 +106,7 @@ func parse(lines []driver.Entry) view {
 // readLog reads the log of the job. A record of several ticks is of those of its own spec only.
 func (b *job) readLog(ctx context.Context) (view, error) {
 	v, err := entries(ctx, b.ledger, ledgerName(b.name), min(2*b.keep, driver.MaxEntries))
-	return slices.DeleteFunc(v, func(e entry) bool { return !e.Until.IsZero() && e.Schedule != b.fingerprint }), err
+	return slices.DeleteFunc(v, func(e entry) bool { return !e.Until.IsZero() && e.Schedule != b.marks.Spec.Print }), err
 }
 
 // running returns the runs whose end is not in the log: those of a tick, or all if tick is zero.

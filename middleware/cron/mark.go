@@ -3,24 +3,7 @@ package guardcron
 import (
 	"context"
 	"time"
-
-	"github.com/seed-1795987d/onerun/guard/driver"
 )
-
-// The store keeps which ticks have an outcome, for each spec of a job by itself. No process with
-// another spec moves that. The log of the records is for reading: it forgets (WithHistory).
-const (
-	// newestTick is the counter of the tick up to which all ticks of a spec have an outcome, in
-	// milliseconds since 1970. The fingerprint of the schedule follows.
-	newestTick = "newest tick "
-	// maxAhead is how many ticks are known that have an outcome while an older one has none.
-	maxAhead = 1000
-)
-
-// aheadName is the log of the ticks of a spec that have an outcome while an older one has none.
-func (b *job) aheadName(fingerprint string) string {
-	return ledgerName(b.name) + "@ahead-" + fingerprint
-}
 
 // raise raises a counter of the job, and returns what it was, in milliseconds since 1970.
 func (b *job) raise(counter string, to time.Time) (was int64, err error) {
@@ -65,8 +48,7 @@ func (b *job) mark() error {
 		if !tick.After(upTo) {
 			continue
 		}
-		line := driver.Entry{At: max(tick.UnixMilli(), 0), Record: []byte(tick.UTC().Format(time.RFC3339Nano))}
-		if err := b.ledger.Append(context.WithoutCancel(b.jobs.ctx), b.aheadName(b.fingerprint), line, maxAhead); err != nil {
+		if err := b.marks.Ahead(context.WithoutCancel(b.jobs.ctx), tick); err != nil {
 			b.mu.Lock()
 			b.ended = append(b.ended, ended[i:]...)
 			b.mu.Unlock()
@@ -76,7 +58,7 @@ func (b *job) mark() error {
 	if !raises {
 		return nil
 	}
-	if _, err := b.raise(newestTick+b.fingerprint, upTo); err != nil {
+	if _, err := b.marks.Raise(context.WithoutCancel(b.jobs.ctx), upTo); err != nil {
 		return err
 	}
 	b.mu.Lock()

@@ -13,10 +13,10 @@ import (
 
 // findMissed owes the ticks from before this process was up that have no outcome.
 func (b *job) findMissed(v view) error {
-	var missed []gap
+	var missed gap
 	born := b.bornAt()
 	if b.isNew { // a process whose clock is behind may take these, and die in them
-		missed = []gap{b.come(born.Add(-mostSkew), born)}
+		missed = b.come(b.schedule, born.Add(-mostSkew), born)
 	} else {
 		var err error
 		if missed, err = b.unsettled(born); err != nil {
@@ -25,9 +25,7 @@ func (b *job) findMissed(v view) error {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, g := range missed {
-		b.addPending(g, b.isNew)
-	}
+	b.addPending(missed, b.isNew)
 	for _, r := range v.running(time.Time{}) {
 		b.addPending(gap{ticks: []time.Time{r.Tick}}, true)
 	}
@@ -128,7 +126,7 @@ func (b *job) handleOwed(ctx context.Context, v view) (next time.Time, err error
 // isOnRecord reports whether the store says that a tick has ended, and no process may run it again.
 func (b *job) isOnRecord(v view, tick time.Time) bool {
 	b.mu.Lock()
-	known := b.afterMark[tick.UnixMilli()]
+	known := b.own != nil && b.own.IsAhead(tick)
 	b.mu.Unlock()
 	if known {
 		return true

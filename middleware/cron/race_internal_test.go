@@ -37,7 +37,7 @@ func TestBorn_isReadUnderItsLock(t *testing.T) {
 			require.NoError(t, err)
 			schedule, err := cron.ParseStandard("0 * * * *")
 			require.NoError(t, err)
-			b, err := jobs.newJob("job", schedule, func(context.Context) error { return nil }, nil)
+			b, err := jobs.newJob("job", "", schedule, func(context.Context) error { return nil }, nil)
 			require.NoError(t, err)
 			now := b.now()
 			b.born, b.seen = now.Add(time.Hour), now.Add(time.Hour)

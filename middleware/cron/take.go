@@ -86,7 +86,7 @@ func (b *job) serve(here *firing) {
 		return
 	}
 	b.checkClock(now)
-	come := b.come(b.seen, now)
+	come := b.come(b.schedule, b.seen, now)
 	b.seen = later(b.seen, now)
 	b.addPending(come, false)
 	var newest *pending

@@ -25,8 +25,8 @@
 // starts when it is registered, and settles what the previous one owes until then. While old and
 // new processes run, the ticks of both specs are enqueued, and a tick of both once. The newest
 // spec owes all of its ticks since it started, whatever processes with an older one do. An older
-// spec that is back, after its last process has ended and others have had a newer one, has no
-// ticks of that time. Each process says once a minute, in the store, that it has an entry.
+// spec that is back has no ticks of the time since its last one, if it came before the newer spec
+// or before ticks of that. Between ticks, a process writes nothing.
 //
 // A config that a Manager's provider leaves out for a while starts anew when it is back.
 //

@@ -67,7 +67,9 @@ func wallClock() time.Time { return time.Now().Round(0) }
 
 // add registers an entry, before start.
 func (r *runner) add(e *entry) {
-	e.print = ticks.Fingerprint(e.schedule, ticks.Location(e.schedule, r.location))
+	spec := ticks.SpecOf(e.spec, e.schedule, ticks.Location(e.schedule, r.location))
+	e.marks = ticks.Marks{Ledger: r.ledger, Name: "asynq-schedule:" + e.id, Spec: spec}
+	e.owed.Schedule = e.schedule
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.entries[e] = true
@@ -85,7 +87,7 @@ func (r *runner) isOnlySpec(e *entry) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for other := range r.entries {
-		if other.id == e.id && other.print != e.print {
+		if other.id == e.id && other.marks.Spec.Print != e.marks.Spec.Print {
 			return false
 		}
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/seed-1795987d/onerun/middleware/internal/keys"
 	"github.com/seed-1795987d/onerun/middleware/internal/refused"
+	"github.com/seed-1795987d/onerun/middleware/internal/ticks"
 )
 
 // An entry is a task with a schedule.
@@ -22,16 +23,15 @@ type entry struct {
 	id       string      // the same in all processes, whatever their version
 	task     *asynq.Task // the caller's
 	opts     []asynq.Option
-	since    time.Time // when it was registered
-	floor    time.Time // it has no ticks up to then, if it is not zero
-	print    string    // the schedule's fingerprint, set by runner.add
+	since    time.Time   // when it was registered
+	floor    time.Time   // it has no ticks up to then, if it is not zero
+	marks    ticks.Marks // set by runner.add
 
 	// Of the goroutine that looks after the entry:
-	last     time.Time // ticks up to it need no care
-	owed     *owed     // the schedule, or less of it until the ticks before the start are settled
-	loaded   bool      // both were read from the store
-	alive    time.Time // what the store has as the time when a process had the entry
-	reported time.Time // a missed tick to which the mark must still be moved, or zero
+	last     time.Time  // ticks up to it have been handled
+	owed     ticks.Owed // the schedule, less what the marks leave out
+	loaded   bool       // both were read from the store
+	reported time.Time  // a missed tick to which the mark must still be moved, or zero
 	trouble  trouble
 }
 

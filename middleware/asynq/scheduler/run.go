@@ -20,12 +20,8 @@ const (
 func (r *runner) run(ctx context.Context, e *entry) {
 	for ctx.Err() == nil {
 		err := r.load(ctx, e)
-		now := r.now()
 		if err == nil {
 			err = r.serve(ctx, e)
-		}
-		if err == nil {
-			err = r.settle(ctx, e, now)
 		}
 		pause := retryPause + rand.N(retryPause/4) //nolint:gosec // jitter
 		if err == nil {
@@ -90,21 +86,17 @@ func (r *runner) due(e *entry) due {
 func (r *runner) giveUp(ctx context.Context, e *entry) error {
 	opts := append(r.leaseOptions(e.kind()), guard.WithOnce(0))
 	return r.guard.Do(ctx, "asynq-missed:"+e.id, func(ctx context.Context) error {
-		if err := r.refresh(ctx, e); err != nil {
+		if err := r.raise(ctx, e, time.Time{}); err != nil {
 			return err
 		}
-		if !e.owed.all() {
-			others, err := r.otherSpecs(ctx, e)
-			if err != nil {
-				return err
-			}
-			e.owed.others = others
+		if err := r.read(ctx, e); err != nil {
+			return err
 		}
 		d := r.due(e)
 		if d.missed == 0 {
 			return nil
 		}
-		first, last, n := e.owed.missed(d)
+		first, last, n := e.contiguous(d)
 		r.report(e, first, &MissedError{Type: e.task.Type(), Spec: e.spec, First: first, Last: last, Ticks: n})
 		e.last, e.reported = last, last
 		err := r.raise(ctx, e, last)
@@ -113,4 +105,18 @@ func (r *runner) giveUp(ctx context.Context, e *entry) error {
 		}
 		return err
 	}, opts...)
+}
+
+// contiguous returns the first of the missed ticks, as long as none that is not owed is between
+// them.
+func (e *entry) contiguous(d due) (first, last time.Time, n int) {
+	last = d.first
+	for n = 1; n < d.missed; n++ {
+		next := e.owed.Next(last)
+		if !next.Equal(e.owed.Schedule.Next(last)) {
+			break
+		}
+		last = next
+	}
+	return d.first, last, n
 }

@@ -34,19 +34,37 @@ func Text(s cron.Schedule, loc *time.Location) string {
 	return string(written)
 }
 
-// Parse returns a function that reports whether the schedule that a text is of has a tick. If it is
-// no text of Text, or its location is not known here, the schedule has none.
-func Parse(written string) (has func(tick time.Time) bool) {
+// Parse returns the schedule that a text is of. If it is no text of Text, or its location is not
+// known here, the schedule has no ticks.
+func Parse(written string) cron.Schedule {
 	var t text
-	var s cron.Schedule
-	loc := time.UTC
-	if err := json.Unmarshal([]byte(written), &t); err == nil && t.Every > 0 {
-		s = Every(t.Every)
-	} else if zone, err2 := time.LoadLocation(t.Zone); err == nil && err2 == nil && t.Zone != "" {
-		loc = zone
-		s = &cron.SpecSchedule{Second: t.Spec[0], Minute: t.Spec[1], Hour: t.Spec[2], Dom: t.Spec[3], Month: t.Spec[4], Dow: t.Spec[5], Location: loc}
+	if json.Unmarshal([]byte(written), &t) != nil {
+		return none{}
 	}
-	return func(tick time.Time) bool {
-		return s != nil && s.Next(tick.Add(-1).In(loc)).Equal(tick)
+	if t.Every > 0 {
+		return Every(t.Every)
 	}
+	loc, err := time.LoadLocation(t.Zone)
+	if err != nil || t.Zone == "" {
+		return none{}
+	}
+	return located{&cron.SpecSchedule{Second: t.Spec[0], Minute: t.Spec[1], Hour: t.Spec[2], Dom: t.Spec[3], Month: t.Spec[4], Dow: t.Spec[5], Location: loc}, loc}
 }
+
+// A located is a schedule in its location, which may be time.Local.
+type located struct {
+	cron.Schedule
+	loc *time.Location
+}
+
+// Next implements cron.Schedule.
+func (l located) Next(t time.Time) time.Time { return l.Schedule.Next(t.In(l.loc)).In(t.Location()) }
+
+// none is a schedule without ticks.
+type none struct{}
+
+// Next implements cron.Schedule.
+func (none) Next(time.Time) time.Time { return time.Time{} }
+
+// has reports whether the schedule has the tick.
+func has(s cron.Schedule, tick time.Time) bool { return s.Next(tick.Add(-1)).Equal(tick) }
