@@ -75,7 +75,7 @@ func (s storeOn) ask(t *testing.T, c driver.Claim) (driver.Answer, error) {
 func (s storeOn) granted(t *testing.T, reserve int) driver.Answer {
 	t.Helper()
 	c := claim("key", "id")
-	c.Reserve = reserve
+	c.Fences.Reserve = reserve
 	g, err := s.ask(t, c)
 	require.NoError(t, err)
 	require.Equal(t, driver.Granted, g.State)
@@ -156,7 +156,7 @@ func TestFences_thatAQuorumBringsAreReservedAsTheyAre(t *testing.T) {
 	eachStore(t, func(t *testing.T, s storeOn) {
 		far := clockOf(t, s.rdb) + 1<<30
 		c := claim("key", "id")
-		c.Fence, c.Reserve = far, 5000
+		c.Fence, c.Fences.Reserve = far, 5000
 		g, err := s.ask(t, c)
 		require.NoError(t, err)
 		require.Equal(t, driver.Answer{State: driver.Granted, Fence: far, Reserved: 5000}, g)
@@ -182,7 +182,7 @@ func TestFences_areNotReservedForAClaimThatHeldTheKey(t *testing.T) {
 		require.NoError(t, err)
 		for _, id := range []string{"id", "joins"} {
 			c := claim("key", id)
-			c.Owner, c.Reserve = "id", 1000
+			c.Owner, c.Fences.Reserve = "id", 1000
 			g, err := s.ask(t, c)
 			require.NoError(t, err)
 			if g.State == driver.Busy {
@@ -234,9 +234,9 @@ func TestFences_aCounterThatIsBrokenIsRefused(t *testing.T) {
 	eachStore(t, func(t *testing.T, s storeOn) {
 		for _, broken := range brokenCounters {
 			require.NoError(t, s.rdb.Set(t.Context(), s.counter, broken, 0).Err())
-			for _, terms := range []driver.Claim{{}, {Reserve: 10}, {Hint: clockOf(t, s.rdb)}, {Fence: 1 << 50}} {
+			for _, terms := range []driver.Claim{{}, {Fences: driver.FenceRequest{Reserve: 10}}, {Fences: driver.FenceRequest{Hint: clockOf(t, s.rdb)}}, {Fence: 1 << 50}} {
 				c := claim("key", "id")
-				c.Reserve, c.Hint, c.Fence = terms.Reserve, terms.Hint, terms.Fence
+				c.Fences, c.Fence = terms.Fences, terms.Fence
 				g, err := s.ask(t, c)
 				require.Equal(t, driver.Answer{}, g, "%q", broken)
 				s.requireRefused(t, err, broken)

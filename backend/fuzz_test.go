@@ -97,7 +97,7 @@ func (w *twins) follow(from *source) {
 			key, n := w.keys[from.below(3)], from.below(3)
 			c, ok := like[key]
 			if !ok {
-				c = driver.Claim{Key: key, TTL: time.Hour, Label: labels[from.below(3)], Reserve: 64 * from.below(2)}
+				c = driver.Claim{Key: key, TTL: time.Hour, Label: labels[from.below(3)], Fences: driver.FenceRequest{Reserve: 64 * from.below(2)}}
 				like[key] = c
 			}
 			c.ID, c.Owner = ids[n], owners[n%2]

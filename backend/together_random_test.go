@@ -163,10 +163,10 @@ func (w *twins) claim() op {
 			c.TTL, c.Label = 2*time.Hour, "web-1"
 		}
 		if w.rng.IntN(4) == 0 {
-			c.Reserve = 64
+			c.Fences.Reserve = 64
 		}
 		if w.rng.IntN(4) == 0 {
-			c.Hint = w.fences[0][key] + uint64(w.rng.IntN(1<<20))
+			c.Fences.Hint = w.fences[0][key] + uint64(w.rng.IntN(1<<20))
 		}
 		w.claims[key] = c
 	}
@@ -231,8 +231,8 @@ func (w *twins) plain(db int, o op, a answer) string {
 			require.Greater(w.t, g.Fence, last, "%+v in database %d", o, db)
 			w.fences[db][o.claim.Key] = g.Fence + uint64(g.Reserved)
 		}
-		require.LessOrEqual(w.t, g.Reserved, o.claim.Reserve)
-		require.Equal(w.t, o.claim.Hint != 0, g.Clock != 0)
+		require.LessOrEqual(w.t, g.Reserved, o.claim.Fences.Reserve)
+		require.Equal(w.t, o.claim.Fences.Hint != 0, g.Clock != 0)
 	}
 	if w.backend == "reentrant" {
 		// of that of several holds which ends last, and they may end in the same ms or not

@@ -184,7 +184,7 @@ func (g *Guard) heldSince(at time.Duration) (held []HeldLease) {
 				continue
 			}
 			l := HeldLease{
-				Key: h.key, Name: h.set.name, ID: t.claim.ID, Fence: h.fence.Load(), Seat: t.claim.Seat, Since: g.clock.Time(h.granted),
+				Key: h.key, Name: h.set.name, ID: t.claim.ID, Fence: h.fence.Load(), Seat: t.seat, Since: g.clock.Time(h.granted),
 			}
 			if h.owner != l.ID {
 				l.Owner = h.owner

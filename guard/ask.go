@@ -41,9 +41,9 @@ func (a *acquisition) ask(reserve bool) (*holder, error) {
 func (a *acquisition) prepare(reserve bool) {
 	g := a.guard
 	a.identify()
-	a.claim.Reserve = 0
+	a.claim.Fences.Reserve = 0
 	if reserve {
-		a.claim.Reserve = maxHandOffs
+		a.claim.Fences.Reserve = maxHandOffs
 	}
 	a.sent = g.clock.Now()
 	a.anchor = g.clock.Anchor(a.sent)

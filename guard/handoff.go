@@ -28,14 +28,14 @@ func handOffPeriod(ttl time.Duration) time.Duration { return min(maxHandOffPerio
 // is young, and valid for long enough to begin a run. Guard.mu must be held.
 func (t *storeLease) canOffer(now time.Duration) bool {
 	ttl := t.claim.TTL
-	return t.claim.Reserve > 0 && t.state == storeLeaseLive && !t.guard.isClosed() &&
+	return t.claim.Fences.Reserve > 0 && t.state == storeLeaseLive && !t.guard.isClosed() &&
 		now-t.began < handOffPeriod(ttl) && t.validUntil()-now >= ttl/2
 }
 
 // offer gives a call a further holder under t, with a further fence. Guard.mu must be held.
 func (t *storeLease) offer(a *acquisition, now time.Duration, previous string) *holder {
 	t.claim.Fence++
-	t.claim.Reserve--
+	t.claim.Fences.Reserve--
 	t.handOffs++
 	h := t.guard.newHolder(a, t, now)
 	h.previous, h.state = previous, holderOffered

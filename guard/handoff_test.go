@@ -47,8 +47,8 @@ func TestHandOff_needsNoStore(t *testing.T) {
 		require.Equal(t, 11*time.Millisecond, time.Since(start))
 		granted := store.granted()
 		require.Len(t, granted, 2)
-		require.Zero(t, granted[0].Claim.Reserve, "no waiter was in the queue yet")
-		require.NotZero(t, granted[1].Claim.Reserve)
+		require.Zero(t, granted[0].Claim.Fences.Reserve, "no waiter was in the queue yet")
+		require.NotZero(t, granted[1].Claim.Fences.Reserve)
 		require.Len(t, store.released(), 2)
 		require.Equal(t, granted[1].Grant.Fence, c.fence(1))
 		require.Equal(t, granted[1].Grant.Fence+9, c.fence(10))
@@ -62,7 +62,7 @@ func TestHandOff_isBoundedByTheReservedFences(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 		const reserved = 100
 		store.OnAcquire = func(ctx context.Context, _ int, c driver.Claim) (driver.Answer, error) {
-			c.Reserve = min(c.Reserve, reserved) // the counter is ahead of the clock
+			c.Fences.Reserve = min(c.Fences.Reserve, reserved) // the counter is ahead of the clock
 			return store.memory.TryAcquire(ctx, c)
 		}
 		c := newCallers(t, g)
@@ -193,7 +193,7 @@ func TestHandOff_isRenewedUnderTheFenceInUse(t *testing.T) {
 				renewed = true
 				require.Equal(t, granted.Claim.ID, call.Claim.ID)
 				require.Equal(t, c.fence(last), call.Claim.Fence)
-				require.Equal(t, granted.Claim.Reserve, int(call.Claim.Fence-granted.Grant.Fence)+call.Claim.Reserve)
+				require.Equal(t, granted.Claim.Fences.Reserve, int(call.Claim.Fence-granted.Grant.Fence)+call.Claim.Fences.Reserve)
 			}
 		}
 		require.True(t, renewed)
@@ -607,7 +607,7 @@ func TestHandOff_doesNotHappenIfTheClaimHeldTheKeyAlready(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 		var reserves []int
 		store.OnAcquire = func(ctx context.Context, n int, c driver.Claim) (driver.Answer, error) {
-			reserves = append(reserves, c.Reserve)
+			reserves = append(reserves, c.Fences.Reserve)
 			grant, err := store.memory.TryAcquire(ctx, c)
 			if n == 2 {
 				return driver.Answer{}, errors.New("the reply was lost")

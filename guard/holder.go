@@ -221,7 +221,7 @@ func (h *holder) claim() driver.Claim {
 	h.guard.mu.Lock()
 	defer h.guard.mu.Unlock()
 	c := h.storeLease.claim
-	c.Fence, c.Reserve = h.fence.Load(), 0
+	c.Fence, c.Fences.Reserve = h.fence.Load(), 0
 	return c
 }
 

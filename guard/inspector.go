@@ -130,7 +130,7 @@ func (a Adapter) Look(ctx context.Context, key string, opts ...Option) error {
 	if err != nil || info.Marker != nil {
 		return err
 	}
-	queued := len(info.Queue) > 0 && queueMode(set) != driver.Unqueued
+	queued := len(info.Queue) > 0 && queueMode(set).UsesQueue()
 	away := info.Wanted != "" && set.among > 1
 	if !queued && !away && info.Foreign == "" && admits(info.Holders, set) {
 		return nil

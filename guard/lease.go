@@ -73,7 +73,7 @@ func fenceOf(h *holder, others []*holder) uint64 {
 // Seat returns which of the seats of the key the lease has, from 1 to the n of WithLimit. No other
 // holder has the same seat at the same time. A seat can be the number of a licence, a port or an
 // API key. It is 0 without WithLimit, and if n is more than MaxSeats.
-func (l *Lease) Seat() int { return l.holder.storeLease.claim.Seat }
+func (l *Lease) Seat() int { return l.holder.storeLease.seat }
 
 // Claims returns the claim by which the store knows the lease, with its fence and its seat. Its
 // key has the namespace. In DoAll, the claims of all its keys follow. It is for functions of a

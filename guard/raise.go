@@ -47,7 +47,7 @@ func newRaise(h *holder, fence uint64) *raise {
 	}
 	t.raises.waiting = append(t.raises.waiting, r)
 	t.raises.to = max(t.raises.to, fence)
-	t.claim.Reserve = 0 // the reserved fences may be smaller
+	t.claim.Fences.Reserve = 0 // the reserved may be smaller
 	if t.failures == 0 || t.renewAt == clock.Never {
 		t.renewAt = h.guard.clock.Now()
 	}

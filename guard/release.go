@@ -141,7 +141,7 @@ func (r *release) begin(h *holder, end releaseOptions) {
 		t.leave(h)
 		g.schedule.replan(t)
 		r.state = releasePassedOn
-	case t.claim.Reserve == 0 || end.cause != nil:
+	case t.claim.Fences.Reserve == 0 || end.cause != nil:
 		r.endStoreLease(now, end)
 	}
 	g.unlock()

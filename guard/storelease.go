@@ -26,6 +26,7 @@ type storeLease struct {
 	margin time.Duration
 	began  time.Duration // when it was granted
 	first  uint64        // the fence with which it was granted
+	seat   int           // that the store has granted, or 0
 	late   bool          // a request for it had no answer: it may still arrive
 	until  atomic.Int64  // the instant at which validity ends
 	anchor atomic.Int64  // how long the host had been suspended when validity was last counted
@@ -70,10 +71,9 @@ const (
 // newStoreLease returns the storeLease of a claim that the store has granted. It was sent at an
 // instant, when anchor was read, and answered at another.
 func (g *Guard) newStoreLease(c driver.Claim, grant driver.Answer, sent, anchor, answered time.Duration) *storeLease {
-	t := &storeLease{guard: g, margin: marginOf(c.TTL), began: answered, first: grant.Fence, claim: c, index: -1}
+	t := &storeLease{guard: g, margin: marginOf(c.TTL), began: answered, first: grant.Fence, seat: grant.Seat, claim: c, index: -1}
 	t.claim.Fence = grant.Fence
-	t.claim.Seat = grant.Seat
-	t.claim.Reserve = grant.Reserved
+	t.claim.Fences.Reserve = grant.Reserved
 	t.extendValidity(sent, anchor)
 	return t
 }

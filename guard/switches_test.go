@@ -19,7 +19,7 @@ func TestOptions_canBeSwitchedOffForOneCall(t *testing.T) {
 			store := &fairStore{testStore: newTestStore()}
 			queued := map[bool]int{}
 			store.OnAcquire = func(ctx context.Context, _ int, c driver.Claim) (driver.Answer, error) {
-				queued[c.Queue != driver.Unqueued]++
+				queued[c.Queue.UsesQueue()]++
 				return store.memory.TryAcquire(ctx, c)
 			}
 			g := newGuard(t, store, guard.WithFair())

@@ -55,15 +55,17 @@ func (a *acquisition) newWaiter() {
 	a.waiter = a.local
 }
 
-// queueMode returns the relation of a claim with these settings to the queue of the store.
+// queueMode returns how a claim with these settings waits.
 func queueMode(set *settings) driver.QueueMode {
 	switch {
-	case !set.fair:
-		return driver.Unqueued
-	case set.wait <= 0:
+	case set.fair && set.wait > 0:
+		return driver.Queued
+	case set.fair:
 		return driver.YieldToQueue
+	case set.wait > 0:
+		return driver.Retried
 	}
-	return driver.Queued
+	return driver.Unqueued
 }
 
 func (a *acquisition) next() queue.Step {

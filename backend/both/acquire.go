@@ -25,7 +25,7 @@ func (l *Locker) TryAcquire(ctx context.Context, c driver.Claim) (driver.Answer,
 
 // onSide returns the claim as it is made on each side: alone, and in no queue.
 func onSide(c driver.Claim) driver.Claim {
-	c.Queue, c.MaxHolders, c.Waits = driver.Unqueued, 0, false
+	c.Queue, c.MaxHolders = driver.Unqueued, 0
 	return c
 }
 
@@ -40,7 +40,7 @@ func (l *Locker) acquire(ctx context.Context, c driver.Claim) (grant driver.Answ
 	}
 	like := c
 	if c.Fence == 0 { // the same fence saves the third call
-		like.Hint, like.Reserve = first.Fence, first.Reserved
+		like.Fences = driver.FenceRequest{Hint: first.Fence, Reserve: first.Reserved}
 	}
 	asking, cancel := withMost(ctx)
 	second, err := l.sides[next].TryAcquire(asking, like)
@@ -79,7 +79,7 @@ func (l *Locker) level(ctx context.Context, c driver.Claim, first, second driver
 	default:
 		grant.Fence, grant.Reserved, lower = second.Fence, second.Reserved, old
 	}
-	c.Fence, c.Reserve = grant.Fence, grant.Reserved
+	c.Fence, c.Fences.Reserve = grant.Fence, grant.Reserved
 	held, err := l.sides[lower].Renew(ctx, c)
 	if err == nil && !held { // a slow call has outlived the lease
 		err = &driver.StoreError{Backend: "both", Op: driver.OpAcquire, Key: c.Key, Kind: driver.KindTimeout, Err: errGone}
@@ -103,7 +103,7 @@ func withMost(ctx context.Context) (context.Context, context.CancelFunc) {
 // releaseSide releases a claim on a side that has granted it. After an error, the side may still
 // hold the claim. The answer to the claim is then an error as well, so that the Guard cleans up.
 func (l *Locker) releaseSide(ctx context.Context, c driver.Claim, at int) error {
-	c.Fence, c.Hint, c.Reserve = 0, 0, 0
+	c.Fence, c.Fences = 0, driver.FenceRequest{}
 	if _, err := l.sides[at].Release(ctx, c, driver.After{}); err != nil {
 		return l.sides[at].error(driver.OpAcquire, c.Key, err)
 	}

@@ -187,16 +187,16 @@ func TestFences_growAcrossTheStages(t *testing.T) {
 						for range 5 {
 							l := mixture[mathrand.N(len(mixture))]
 							c := claim("k")
-							c.Reserve = mathrand.N(3) * 100
+							c.Fences.Reserve = mathrand.N(3) * 100
 							g := p.mustAcquire(t, l, c)
 							require.Greater(t, g.Fence, last)
 							last = g.Fence + uint64(g.Reserved)
 							if mathrand.N(2) == 0 { // it was handed off
-								c.Fence, c.Reserve = last+1, mathrand.N(100)
+								c.Fence, c.Fences.Reserve = last+1, mathrand.N(100)
 								held, err := l.Renew(t.Context(), c)
 								require.NoError(t, err)
 								require.True(t, held)
-								last = c.Fence + uint64(c.Reserve)
+								last = c.Fence + uint64(c.Fences.Reserve)
 							}
 							held, err := l.Release(t.Context(), c, driver.After{})
 							require.NoError(t, err)
@@ -218,7 +218,7 @@ func TestTryAcquire_takesTwoCallsIfTheClocksAgree(t *testing.T) {
 	const rounds = 10
 	for range rounds {
 		c := claim("k")
-		c.Reserve = 100
+		c.Fences.Reserve = 100
 		p.mustAcquire(t, p, c)
 		held, err := p.Release(t.Context(), c, driver.After{})
 		require.NoError(t, err)

@@ -67,7 +67,7 @@ func (l *Locker) TryAcquire(ctx context.Context, c driver.Claim) (driver.Answer,
 	}
 	defer l.unlock()
 	e := l.entry(c.Key, now)
-	if c.Queue != driver.Unqueued {
+	if c.Queue.UsesQueue() {
 		return l.acquireQueued(e, c, now), nil
 	}
 	return l.acquire(e, c, now), nil
@@ -115,7 +115,7 @@ func (l *Locker) Release(ctx context.Context, c driver.Claim, after driver.After
 	after.Record = bytes.Clone(after.Record)
 	held, _ := e.Release(c, after, now)
 	l.plan(e)
-	if c.Queue != driver.Unqueued {
+	if c.Queue.UsesQueue() {
 		l.leaveQueue(e, c, now)
 	}
 	return held, nil

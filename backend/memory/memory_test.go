@@ -59,7 +59,7 @@ func TestLocker_reservesNoFencesFarAheadOfItsClock(t *testing.T) {
 		take := func(key, reserve int) driver.Answer {
 			t.Helper()
 			c := claim(strconv.Itoa(key))
-			c.Reserve = reserve
+			c.Fences.Reserve = reserve
 			g, err := l.TryAcquire(t.Context(), c)
 			require.NoError(t, err)
 			return g
@@ -150,7 +150,7 @@ func TestLocker_doneEndsThatAClaimIsWanted(t *testing.T) {
 		}
 		reader, waits, runs := claim("reader"), claim("waits"), claim("runs")
 		reader.Key, waits.Key, runs.Key = "k", "k", "k"
-		reader.MaxHolders, waits.Waits = driver.Unlimited, true
+		reader.MaxHolders, waits.Queue = driver.Unlimited, driver.Retried
 		require.Equal(t, driver.Granted, ask(reader).State)
 		require.Equal(t, driver.HeldForClaim, ask(waits).Reason)
 		_, err := l.Release(t.Context(), reader, driver.After{})

@@ -25,7 +25,7 @@ var errShared = errors.New("claims share the key")
 // isPlain reports whether the claim asks for a key alone, and asks for nothing special. Package
 // holders decides all others.
 func isPlain(c driver.Claim) bool {
-	return c.MaxHolders <= 1 && c.Fence == 0 && c.Hint == 0
+	return c.MaxHolders <= 1 && c.Fence == 0 && c.Fences.Hint == 0
 }
 
 // acquireAlone makes a plain claim, or returns errShared.
@@ -37,7 +37,7 @@ func (l *Locker) acquireAlone(ctx context.Context, c driver.Claim) (answer drive
 		var label, record encoded
 		var left int64
 		err := l.db.QueryRowContext(ctx, l.sql("acquire"),
-			[]byte(c.Key), c.ID, micros(c.TTL), []byte(c.Label), max(c.Reserve, 0),
+			[]byte(c.Key), c.ID, micros(c.TTL), []byte(c.Label), max(c.Fences.Reserve, 0),
 		).Scan(&fence, &last, &mine, &live, &found, &id, &label, &left, &record, &elsewhere)
 		switch {
 		case err != nil:

@@ -185,7 +185,7 @@ func (l *Locker) renewAll(ctx context.Context, batches []*batch) ([]batchAnswer,
 	var claims []batchClaim
 	for _, b := range batches {
 		for _, c := range b.claims {
-			claims = append(claims, batchClaim{len(claims), []byte(c.Key), c.ID, c.Fence, max(c.Reserve, 0), micros(c.TTL)})
+			claims = append(claims, batchClaim{len(claims), []byte(c.Key), c.ID, c.Fence, max(c.Fences.Reserve, 0), micros(c.TTL)})
 		}
 	}
 	return ask(ctx, l, driver.OpRenew, string(claims[0].Key), func(ctx context.Context) ([]batchAnswer, error) {

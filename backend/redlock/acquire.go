@@ -41,7 +41,7 @@ func (l *Locker) TryAcquire(ctx context.Context, c driver.Claim) (driver.Answer,
 	defer order.leave()
 	order.released.Store(false)
 	if c.Fence == 0 {
-		c.Hint = l.clocks.hint(l.quorum)
+		c.Fences.Hint = l.clocks.hint(l.quorum)
 	}
 	b := &ballot{
 		locker: l, claim: c, order: order, start: time.Now(),
@@ -127,14 +127,14 @@ const (
 func (b *ballot) win(ctx context.Context, t tally) (reserved int, err error) {
 	l := b.locker
 	lease := b.claim
-	lease.Fence, lease.Hint, lease.Reserve = t.fence, 0, max(b.claim.Reserve, 0)
+	lease.Fence, lease.Fences = t.fence, driver.FenceRequest{Reserve: max(b.claim.Fences.Reserve, 0)}
 	var raised *gathering[struct{}]
 	votes := b.votes.handle(func(votes []vote) func(vote) {
 		have := 0
 		for _, v := range votes {
 			if grants(v) && v.value.Fence == lease.Fence {
 				have++
-				lease.Reserve = min(lease.Reserve, v.value.Reserved)
+				lease.Fences.Reserve = min(lease.Fences.Reserve, v.value.Reserved)
 			}
 		}
 		if have < l.quorum {
@@ -178,7 +178,7 @@ func (b *ballot) win(ctx context.Context, t tally) (reserved int, err error) {
 			Backend: "redlock", Op: driver.OpAcquire, Key: b.claim.Key, Kind: driver.KindTimeout, Err: errTooLate,
 		}
 	}
-	return lease.Reserve, nil
+	return lease.Fences.Reserve, nil
 }
 
 // correct has the node of a vote hold the lease under its fence, or not at all. A higher fence
@@ -199,7 +199,7 @@ func (b *ballot) correct(ctx context.Context, v vote, lease driver.Claim, raised
 		confirm(raised, n, errOther)
 	case !grants(v), b.order.released.Load():
 		confirm(raised, n, cmp.Or(v.err, errOther))
-	case a.Fence == lease.Fence && a.Reserved >= lease.Reserve:
+	case a.Fence == lease.Fence && a.Reserved >= lease.Fences.Reserve:
 		confirm(raised, n, nil)
 	case a.Fence == lease.Fence: // it came late, and has reserved too few
 		confirm(raised, n, errOther)

@@ -136,7 +136,7 @@ func (b *box) shift() uint64 {
 }
 
 func (b *box) TryAcquire(ctx context.Context, c driver.Claim) (driver.Answer, error) {
-	c.Fence, c.Hint = b.here(c.Fence), b.here(c.Hint)
+	c.Fence, c.Fences.Hint = b.here(c.Fence), b.here(c.Fences.Hint)
 	var grant driver.Answer
 	err := b.do(ctx, driver.OpAcquire, 1, func(l *memory.Locker) {
 		grant, _ = l.TryAcquire(context.Background(), c)

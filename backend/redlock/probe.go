@@ -49,7 +49,7 @@ func newProbes(nodes []*node) *probes {
 // enough for a claim that will be made again. Claims that share a key, or an owner, may be granted
 // a key that others hold.
 func (p *probes) begin(c driver.Claim) bool {
-	if !c.Waits || c.MaxHolders > 1 || c.Owner != c.ID {
+	if !c.Queue.Waits() || c.MaxHolders > 1 || c.Owner != c.ID {
 		return false
 	}
 	p.mu.Lock()

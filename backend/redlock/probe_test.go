@@ -49,7 +49,7 @@ func newContested(t *testing.T) *contested {
 
 func newClaim() driver.Claim {
 	id := rand.Text()
-	return driver.Claim{Key: "k", ID: id, Owner: id, TTL: time.Minute, Waits: true}
+	return driver.Claim{Key: "k", ID: id, Owner: id, TTL: time.Minute, Queue: driver.Retried}
 }
 
 // hold has a claim of another process hold the key on some of the stores.
@@ -158,7 +158,7 @@ func TestProbe_aClaimThatWaitsForSharersAsksAllNodes(t *testing.T) {
 // owner, may be granted a key that others hold.
 func TestProbe_isOfClaimsThatWaitAndHoldAKeyAlone(t *testing.T) {
 	for name, special := range map[string]func(*driver.Claim){
-		"made once":  func(c *driver.Claim) { c.Waits = false },
+		"made once":  func(c *driver.Claim) { c.Queue = driver.Unqueued },
 		"an owner's": func(c *driver.Claim) { c.Owner = "owner" },
 		"one of two": func(c *driver.Claim) { c.MaxHolders = 2 },
 	} {

@@ -130,7 +130,7 @@ var errReleased = errors.New("its release has begun")
 // reacquireAt acquires a claim that other nodes hold on a node that lacks it, under the claim's
 // fence, unless its release has begun. It calls done with nil if the node has it then.
 func (l *Locker) reacquireAt(order *callOrder, n *node, c driver.Claim, done func(error)) {
-	c.Waits = false // it holds the key, so no other claim has to make way for it
+	c.Queue = driver.Unqueued // it holds the key, so no other claim has to make way for it
 	c.Repeated = true
 	background(order, n, false, c.TTL/3, func(ctx context.Context, done func(vote)) {
 		if order.released.Load() {

@@ -21,7 +21,7 @@ func answers(grants ...driver.Answer) (nodes []*guardtest.Scripted, lockers []gu
 		g.State = driver.Granted
 		n := &guardtest.Scripted{OnAcquire: func(_ context.Context, _ int, c driver.Claim) (driver.Answer, error) {
 			if c.Fence != 0 {
-				return driver.Answer{State: driver.Granted, Fence: c.Fence, Reserved: c.Reserve}, nil
+				return driver.Answer{State: driver.Granted, Fence: c.Fence, Reserved: c.Fences.Reserve}, nil
 			}
 			time.Sleep(time.Duration(i+1) * time.Millisecond)
 			return g, nil
@@ -35,7 +35,7 @@ func answers(grants ...driver.Answer) (nodes []*guardtest.Scripted, lockers []gu
 func asked(n *guardtest.Scripted, op driver.Op) (all [][2]int) {
 	for _, call := range n.Calls() {
 		if call.Op == op {
-			all = append(all, [2]int{int(call.Claim.Fence), call.Claim.Reserve})
+			all = append(all, [2]int{int(call.Claim.Fence), call.Claim.Fences.Reserve})
 		}
 	}
 	return all
@@ -77,7 +77,7 @@ func TestTryAcquire_reservesWhatAllOfAMajorityHaveReserved(t *testing.T) {
 				}}
 				nodes, lockers := answers(c.grants...)
 				claim := claimOf("k", "a")
-				claim.Reserve = 10
+				claim.Fences.Reserve = 10
 				g, err := redlock.New(append(lockers, down, &guardtest.Scripted{OnAcquire: down.OnAcquire})).TryAcquire(t.Context(), claim)
 				require.NoError(t, err)
 				require.Equal(t, c.want, g)
@@ -95,7 +95,7 @@ func TestTryAcquire_aNodeThatTakesTheLeaseInAgainReservesWhatTheLeaseDoes(t *tes
 		nodes, lockers := answers(
 			driver.Answer{Fence: 70, Reserved: 4}, driver.Answer{Fence: 70, Reserved: 4}, driver.Answer{Fence: 80, Reserved: 10})
 		claim := claimOf("k", "a")
-		claim.Reserve = 10
+		claim.Fences.Reserve = 10
 		g, err := redlock.New(lockers).TryAcquire(t.Context(), claim)
 		require.NoError(t, err)
 		require.Equal(t, driver.Answer{State: driver.Granted, Fence: 70, Reserved: 4}, g)
@@ -109,7 +109,7 @@ func TestRenew_aNodeThatTakesTheLeaseInAgainReservesWhatIsLeft(t *testing.T) {
 		nodes, lockers := answers(driver.Answer{}, driver.Answer{}, driver.Answer{})
 		nodes[1].OnRenew = func(context.Context, int, driver.Claim) (bool, error) { return false, nil }
 		claim := claimOf("k", "a")
-		claim.Fence, claim.Reserve = 75, 3 // handed off a few times
+		claim.Fence, claim.Fences.Reserve = 75, 3 // handed off a few times
 		held, err := redlock.New(lockers).Renew(t.Context(), claim)
 		require.NoError(t, err)
 		require.True(t, held)

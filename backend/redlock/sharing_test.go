@@ -41,7 +41,7 @@ func shared(id string) driver.Claim {
 
 func waiting(id string) driver.Claim {
 	c := claimOf("k", id)
-	c.Waits = true
+	c.Queue = driver.Retried
 	return c
 }
 

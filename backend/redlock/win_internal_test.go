@@ -19,7 +19,7 @@ func TestWin_reservesNoMoreThanANodeHasWhoseVoteWasNotCounted(t *testing.T) {
 		nodes = append(nodes, &guardtest.Scripted{})
 	}
 	l := New(nodes)
-	c := driver.Claim{Key: "k", ID: "a", Owner: "a", TTL: time.Minute, Reserve: 10}
+	c := driver.Claim{Key: "k", ID: "a", Owner: "a", TTL: time.Minute, Fences: driver.FenceRequest{Reserve: 10}}
 	order := l.orders.enter(c.ID)
 	votes := newGathering[driver.Answer](order, len(nodes))
 	b := &ballot{locker: l, claim: c, order: order, start: time.Now(), votes: votes}
@@ -37,7 +37,7 @@ func TestWin_reservesNoMoreThanANodeHasWhoseVoteWasNotCounted(t *testing.T) {
 		for _, call := range n.(*guardtest.Scripted).Calls() {
 			require.Equal(t, driver.OpRenew, call.Op)
 			require.EqualValues(t, 70, call.Claim.Fence)
-			require.Equal(t, 2, call.Claim.Reserve)
+			require.Equal(t, 2, call.Claim.Fences.Reserve)
 		}
 	}
 }
@@ -53,7 +53,7 @@ func TestWin_aLateGrantCountsOnlyIfItHasReservedAsMuch(t *testing.T) {
 			}
 		}
 		l := New(nodes)
-		c := driver.Claim{Key: "k", ID: "a", Owner: "a", TTL: time.Minute, Reserve: 10}
+		c := driver.Claim{Key: "k", ID: "a", Owner: "a", TTL: time.Minute, Fences: driver.FenceRequest{Reserve: 10}}
 		order := l.orders.enter(c.ID)
 		b := &ballot{locker: l, claim: c, order: order, start: time.Now(), votes: newGathering[driver.Answer](order, len(nodes))}
 		grant := func(node int, fence uint64, reserved int) {

@@ -402,7 +402,7 @@ func minimumHoldReads(s *shared) {
 
 func waitingWriter(s *shared) {
 	w, r := s.writes("w"), s.reads("r")
-	w.claim.Waits = true
+	w.claim.Queue = driver.Retried
 	s.javaGets(s.readLock(), longest)
 	require.Equal(s, driver.HeldForClaim, w.misses().Reason)
 	require.Equal(s, "w", r.misses().Holder)
@@ -544,7 +544,7 @@ func silentDowngrade(s *shared) {
 
 func givingUpWakes(s *shared) {
 	w := s.writes("w")
-	w.claim.Waits = true
+	w.claim.Queue = driver.Retried
 	s.javaGets(s.readLock(), longest)
 	require.Equal(s, driver.HeldForClaim, w.misses().Reason)
 	done := s.weWaitFor(guard.WithShared())

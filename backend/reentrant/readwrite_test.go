@@ -73,7 +73,7 @@ func TestReadWrite_anOwnerEntersAgain(t *testing.T) {
 	require.Greater(t, other.take().Fence, fence)
 
 	writer := claims(t, locker, "k", "us", "writer", longest)
-	writer.claim.Waits = true
+	writer.claim.Queue = driver.Retried
 	require.Equal(t, driver.Busy, writer.ask().State, "the owner shares it with others, and with itself")
 	require.Equal(t, driver.Busy, reader(t, locker, "new", "new").ask().State, "a writer waits")
 	again := second.take()
@@ -190,7 +190,7 @@ func TestReadWrite_leavesAHashOfTheApplicationAsItIs(t *testing.T) {
 	} {
 		require.NoError(t, rdb.HSet(t.Context(), "k", hash).Err())
 		for _, c := range []*claimant{reader(t, locker, "us", "a"), claims(t, locker, "k", "us", "a", longest)} {
-			c.claim.Waits = true
+			c.claim.Queue = driver.Retried
 			grant := c.ask()
 			require.Equal(t, driver.Busy, grant.State, hash)
 			require.Negative(t, grant.Left, "it never ends")
@@ -237,7 +237,7 @@ func TestReadWrite_renewsAndReleasesOnAFullServer(t *testing.T) {
 		require.True(t, c.take().Held)
 	}
 	waiting := claims(t, locker, "k", "new", "waiting", longest)
-	waiting.claim.Waits = true
+	waiting.claim.Queue = driver.Retried
 	grant := waiting.ask()
 	require.Equal(t, driver.Busy, grant.State)
 	require.NotEqual(t, driver.HeldForClaim, grant.Reason, "there is no room to note it")
@@ -258,11 +258,11 @@ func TestReadWrite_aClaimThatNoLongerWaitsIsNoLongerWanted(t *testing.T) {
 	for range 2 { // also if the fence counter is not ahead of the clock
 		r, w := reader(t, locker, "us", "r"), claims(t, locker, "k", "them", "w", longest)
 		r.take()
-		w.claim.Waits = true
+		w.claim.Queue = driver.Retried
 		require.Equal(t, driver.HeldForClaim, w.ask().Reason)
 		require.True(t, r.release(driver.After{}))
 		time.Sleep(200 * time.Millisecond)
-		w.claim.Waits = false
+		w.claim.Queue = driver.Unqueued
 		w.take()
 		require.True(t, w.release(driver.After{}))
 		require.Len(t, scan(t, rdb), 1)
@@ -292,7 +292,7 @@ func TestReadWrite_costsTwoScripts(t *testing.T) {
 
 // queued returns the claimant as one that waits in the queue, and a channel of its notifications.
 func queued(t *testing.T, locker *reentrant.Locker, c *claimant) (*claimant, <-chan time.Duration) {
-	c.claim.Waits, c.claim.Queue = true, driver.Queued
+	c.claim.Queue = driver.Queued
 	notified := make(chan time.Duration, 100)
 	t.Cleanup(locker.Subscribe("k", c.claim.ID, func(in time.Duration) { notified <- in }))
 	requireNotified(t, notified) // the subscription has begun

@@ -48,7 +48,7 @@ func (p *party) take(among int, owners ...string) (all []*claimant) {
 }
 
 func (c *claimant) waiting() *claimant {
-	c.claim.Waits = true
+	c.claim.Queue = driver.Retried
 	return c
 }
 
@@ -210,7 +210,7 @@ func TestSharing_anOwnerEntersAgainWhateverOthersWait(t *testing.T) {
 	t.Parallel()
 	p := newParty(t)
 	p.take(3, "a", "b")
-	writer := p.claim("w", 1, 1).waiting()
+	writer := p.claim("w", 1, 1)
 	writer.claim.Queue = driver.Queued
 	require.Equal(t, driver.HeldForClaim, writer.requireBusy().Reason)
 	p.claim("c", 1, 3).requireBusy()
@@ -248,7 +248,7 @@ func TestSharing_leavesNothingBehind(t *testing.T) {
 		"wanted, then it no longer waits": func(p *party, a, b *claimant) {
 			writer := p.claim("w", 1, 1).waiting()
 			require.Equal(t, driver.HeldForClaim, writer.requireBusy().Reason)
-			writer.claim.Waits = false
+			writer.claim.Queue = driver.Unqueued
 			require.NotEqual(t, driver.HeldForClaim, writer.requireBusy().Reason)
 			releaseAll(t, a, b)
 		},
@@ -552,18 +552,18 @@ func TestSharing_fencesHintsAndReservesAreAsForOthers(t *testing.T) {
 	require.NoError(t, p.rdb.Set(t.Context(), scan(t, p.rdb)[0], 1, 0).Err())
 	last := p.take(3, "a")[0].claim.Fence
 	c := p.claim("b", 1, 3)
-	c.claim.Hint, c.claim.Reserve = last+1, 5
+	c.claim.Fences.Hint, c.claim.Fences.Reserve = last+1, 5
 	g := c.ask()
-	require.Equal(t, []any{c.claim.Hint, 5, 2}, []any{g.Fence, g.Reserved, g.Seat})
+	require.Equal(t, []any{c.claim.Fences.Hint, 5, 2}, []any{g.Fence, g.Reserved, g.Seat})
 	require.GreaterOrEqual(t, g.Clock, g.Fence)
 	again := c.ask()
 	require.Equal(t, []any{g.Fence, 2, true, 0}, []any{again.Fence, again.Seat, again.Held, again.Reserved})
 	given := p.claim("c", 1, 3)
-	given.claim.Fence, given.claim.Reserve = g.Fence+1000, 7
+	given.claim.Fence, given.claim.Fences.Reserve = g.Fence+1000, 7
 	g = given.ask()
 	require.Equal(t, []any{given.claim.Fence, 7}, []any{g.Fence, g.Reserved})
 	given = p.claim("b", 2, 3)
-	given.claim.Fence, given.claim.Reserve = g.Fence+2000, 7
+	given.claim.Fence, given.claim.Fences.Reserve = g.Fence+2000, 7
 	require.Equal(t, given.claim.Fence, given.ask().Fence, "as another node of a quorum has it")
 	require.Equal(t, given.claim.Fence, c.ask().Fence)
 	releaseAll(t, p.claim("a", 1, 3))

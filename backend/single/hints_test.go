@@ -20,7 +20,7 @@ func TestTryAcquire_grantsAHintThatSuitsTheClockAndTheCounter(t *testing.T) {
 	l := single.New(rdb)
 	const second = 1 << 20 // of fences
 	take := func(hint uint64) driver.Answer {
-		c := driver.Claim{Key: "k", ID: "id" + strconv.FormatUint(hint, 10), TTL: time.Minute, Hint: hint}
+		c := driver.Claim{Key: "k", ID: "id" + strconv.FormatUint(hint, 10), TTL: time.Minute, Fences: driver.FenceRequest{Hint: hint}}
 		g, err := l.TryAcquire(t.Context(), c)
 		require.NoError(t, err)
 		require.Equal(t, driver.Granted, g.State)
@@ -99,12 +99,12 @@ func TestAcquireBatch_raisesASharedCounterToTheHighestHint(t *testing.T) {
 	require.NoError(t, rdb.Set(t.Context(), counter, hint-1000, 0).Err())
 	var claims []driver.Claim
 	for i, below := range []uint64{20, 0, 10} {
-		claims = append(claims, driver.Claim{Key: keys[i], ID: "id", TTL: time.Minute, Hint: hint - below})
+		claims = append(claims, driver.Claim{Key: keys[i], ID: "id", TTL: time.Minute, Fences: driver.FenceRequest{Hint: hint - below}})
 	}
 	l.AcquireBatch(t.Context(), claims, func(i int, g driver.Answer, err error) {
 		require.NoError(t, err)
 		require.Equal(t, driver.Granted, g.State)
-		require.Equal(t, claims[i].Hint, g.Fence, "another key may have a higher fence")
+		require.Equal(t, claims[i].Fences.Hint, g.Fence, "another key may have a higher fence")
 	})
 	last, err := rdb.Get(t.Context(), counter).Uint64()
 	require.NoError(t, err)

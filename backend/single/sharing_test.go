@@ -101,7 +101,7 @@ func TestSharing_leavesNothingBehind(t *testing.T) {
 		},
 		"wanted, then granted": func(k *sharedKey) {
 			writer := k.claim("writer", 1)
-			writer.Waits = true
+			writer.Queue = driver.Retried
 			require.Equal(t, driver.HeldForClaim, k.requireBusy(writer).Reason)
 			writer.Repeated = true
 			require.True(t, k.releases("a", 2))
@@ -111,7 +111,7 @@ func TestSharing_leavesNothingBehind(t *testing.T) {
 		},
 		"wanted, then released": func(k *sharedKey) {
 			other := k.claim("other", 2)
-			other.Waits = true
+			other.Queue = driver.Retried
 			require.Equal(t, driver.HeldForClaim, k.requireBusy(other).Reason)
 			require.False(t, k.releases("other", 2))
 			require.True(t, k.releases("a", 2))
@@ -179,7 +179,7 @@ func TestSharing_expiresAlthoughTheKeysWerePersisted(t *testing.T) {
 	k.ttl = time.Second
 	k.take(2, "a", "b")
 	waits := k.claim("c", 1)
-	waits.Waits = true
+	waits.Queue = driver.Retried
 	require.Equal(t, driver.HeldForClaim, k.requireBusy(waits).Reason)
 	for _, kind := range []string{"lease", "holders", "limits", "wanted"} {
 		require.True(t, k.rdb.Persist(t.Context(), k.redisKey(kind)).Val(), kind)
@@ -266,7 +266,7 @@ func TestSharing_staysSafeIfKeysAreChangedByHand(t *testing.T) {
 		"wanted has another type": {
 			func(k *sharedKey) {
 				waits := k.claim("w", 1)
-				waits.Waits = true
+				waits.Queue = driver.Retried
 				k.requireBusy(waits)
 				wanted := k.redisKey("wanted")
 				k.rdb.Del(t.Context(), wanted)
@@ -276,7 +276,7 @@ func TestSharing_staysSafeIfKeysAreChangedByHand(t *testing.T) {
 				require.True(t, k.releases("a", 2))
 				k.take(2, "c")
 				waits := k.claim("w", 1)
-				waits.Waits = true
+				waits.Queue = driver.Retried
 				require.Equal(t, driver.HeldForClaim, k.requireBusy(waits).Reason, "it takes its place")
 				require.True(t, k.releases("c", 2))
 				k.requireBusy(k.claim("d", 2))
@@ -323,7 +323,7 @@ func TestSharing_isServedByAServerWhoseMemoryIsFull(t *testing.T) {
 	require.ErrorAs(t, err, &failed)
 	require.Equal(t, driver.KindOOM, failed.Kind)
 	waits := k.claim("w", 1)
-	waits.Waits = true
+	waits.Queue = driver.Retried
 	require.NotEqual(t, driver.HeldForClaim, k.requireBusy(waits).Reason, "it is refused, although it cannot be noted")
 	require.True(t, k.try(k.claim("a", 3)).Held)
 	require.True(t, k.renews("a", 3))
@@ -381,7 +381,7 @@ func TestSharing_publishesReleasesThatMatter(t *testing.T) {
 
 	k.take(driver.Unlimited, "a", "b", "c", "d")
 	writer := k.claim("w", 1)
-	writer.Waits = true
+	writer.Queue = driver.Retried
 	require.Equal(t, driver.HeldForClaim, k.requireBusy(writer).Reason)
 	require.Zero(t, release(driver.Unlimited, "a", "b"), "the writer waits for all of them")
 	writer.Repeated = true
@@ -410,7 +410,7 @@ func TestSharing_startedCallsFindOutThatAKeyIsShared(t *testing.T) {
 	}
 	writer := k.claim("w", 1)
 	require.NotEqual(t, driver.HeldForClaim, start(writer).grant.Reason)
-	writer.Waits = true
+	writer.Queue = driver.Retried
 	got := start(writer)
 	require.NoError(t, got.err)
 	require.Equal(t, "label of a", got.grant.Label)
@@ -500,16 +500,16 @@ func TestSharing_fencesHintsAndReservesAreAsForOthers(t *testing.T) {
 	require.NoError(t, k.rdb.Set(t.Context(), counter, 1, 0).Err())
 	last := k.try(k.claim("a", 3))
 	c := k.claim("b", 3)
-	c.Hint, c.Reserve = last.Fence+1, 5
+	c.Fences.Hint, c.Fences.Reserve = last.Fence+1, 5
 	g := k.try(c)
-	require.Equal(t, c.Hint, g.Fence)
+	require.Equal(t, c.Fences.Hint, g.Fence)
 	require.Equal(t, 5, g.Reserved)
 	require.Greater(t, g.Clock, g.Fence-1)
 	require.Equal(t, 2, g.Seat)
 	again := k.try(c)
 	require.Equal(t, []any{g.Fence, 2, true, 0}, []any{again.Fence, again.Seat, again.Held, again.Reserved})
 	given := k.claim("c", 3)
-	given.Fence, given.Reserve = g.Fence+1000, 7
+	given.Fence, given.Fences.Reserve = g.Fence+1000, 7
 	g = k.try(given)
 	require.Equal(t, given.Fence, g.Fence)
 	require.Equal(t, 7, g.Reserved)
@@ -523,7 +523,7 @@ func TestSharing_readersEnterTogetherFromTheQueue(t *testing.T) {
 	k := newSharedKey(t)
 	queued := func(id string, among int) driver.Claim {
 		c := k.claim(id, among)
-		c.Queue, c.Waits = driver.Queued, true
+		c.Queue = driver.Queued
 		return c
 	}
 	require.Equal(t, driver.Granted, k.try(queued("holder", 1)).State)

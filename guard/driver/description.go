@@ -51,11 +51,12 @@ type Description struct {
 	// that is free. As there are fewer than MaxHolders other holders, the seat is at most
 	// MaxHolders. Release of a claim with a MaxHolders above 1 leaves no done marker.
 	//
-	// A claim that Waits, and is refused because of holders that share the key, is wanted: its
-	// answer says so (HeldForClaim). For the time of WantedFor, the store refuses claims with a
-	// larger MaxHolders, so that one reader after another cannot keep a writer out for ever.
-	// Release of the claim, which then returns false, ends that, and so does its grant. One claim
-	// is wanted at a time: a claim with a smaller MaxHolders takes the place of another one.
+	// A claim that waits (QueueMode.Waits), and is refused because of holders that share the key,
+	// is wanted: its answer says so (HeldForClaim). For the time of WantedFor, the store refuses
+	// claims with a larger MaxHolders, so that one reader after another cannot keep a writer out
+	// for ever. Release of the claim, which then returns false, ends that, and so does its grant.
+	// One claim is wanted at a time: a claim with a smaller MaxHolders takes the place of another
+	// one.
 	//
 	// On a Locker that keeps owners, all claims of an owner count as one holder. A claim of an
 	// owner that holds the key is not kept away for a claim that is wanted. It has the fence and

@@ -29,8 +29,8 @@ type Locker interface {
 	// again with another ID.
 	TryAcquire(ctx context.Context, c Claim) (Answer, error)
 	// Renew sets the claim to expire c.TTL from now. If the key's fence is lower than c.Fence,
-	// Renew raises it to c.Fence and reserves c.Reserve further fences above it. It never brings
-	// back a claim that is gone: it returns false instead.
+	// Renew raises it to c.Fence and reserves c.Fences.Reserve further ones above it. It never
+	// brings back a claim that is gone: it returns false instead.
 	Renew(ctx context.Context, c Claim) (held bool, err error)
 	// Release ends the claim and leaves behind what after specifies. It returns false, and changes
 	// nothing, if this claim does not hold the key. Repeating a release that left something behind
@@ -53,8 +53,28 @@ type Claim struct {
 	TTL time.Duration
 	// Fence is the fence in use, for Renew and Release. In TryAcquire it is 0, except for a claim
 	// that already holds the key on other nodes of a quorum. If the key is free on this node, the
-	// node then grants it under exactly that fence, and reserves exactly Reserve fences above it.
+	// node then grants it under exactly that fence, and reserves exactly Fences.Reserve above it.
 	Fence uint64
+	// Fences states which fences the claim asks for.
+	Fences FenceRequest
+	// Label identifies the holder, for people and for links between traces. A done marker keeps
+	// the label of the claim that Release was given.
+	Label string
+	// Queue is whether the claim will be made again if it is refused, and its relation to the
+	// queue that a Subscriber keeps.
+	Queue QueueMode
+	// MaxHolders is how many claims may hold the key at a time, this one included, or Unlimited. 0
+	// is 1: the claim holds the key alone. It is the same in all calls for a claim. A Locker is
+	// given more than 1 only if Description.Shares allows it.
+	MaxHolders int
+	// Repeated, of TryAcquire and Release, means that the store may know the claim although it was
+	// not granted: an earlier TryAcquire was refused and left it queued or wanted, or had no
+	// answer. Without it, a store need not look for what it keeps for the claim beside a lease.
+	Repeated bool
+}
+
+// A FenceRequest states which fences a claim asks for, beside its Fence.
+type FenceRequest struct {
 	// Hint is a fence that would suit TryAcquire, or 0. All nodes of a quorum that the hint suits
 	// grant the same fence. A store grants it only if it knows its last fence and if the hint is
 	// larger than that, not ahead of the store's clock, and not far behind it. Otherwise it grants
@@ -64,39 +84,29 @@ type Claim struct {
 	// for hand-off inside the process. A claim that held the key already gets none. See
 	// Answer.Reserved.
 	Reserve int
-	// Label identifies the holder, for people and for links between traces. A done marker keeps
-	// the label of the claim that Release was given.
-	Label string
-	// Queue is the claim's relation to the queue that a Subscriber keeps. Other backends ignore
-	// it.
-	Queue QueueMode
-	// MaxHolders is how many claims may hold the key at a time, this one included, or Unlimited. 0
-	// is 1: the claim holds the key alone. It is the same in all calls for a claim. A Locker is
-	// given more than 1 only if Description.Shares allows it.
-	MaxHolders int
-	// Seat is the seat of the grant. A Locker does not read it.
-	Seat int
-	// Waits, of TryAcquire, means that a claim which is refused will be made again. See
-	// Description.Shares.
-	Waits bool
-	// Repeated, of TryAcquire and Release, means that the store may know the claim although it was
-	// not granted: an earlier TryAcquire was refused and left it queued or wanted, or had no
-	// answer. Without it, a store need not look for what it keeps for the claim beside a lease.
-	Repeated bool
 }
 
-// A QueueMode is a claim's relation to the queue of waiters that the store keeps for its key. See
-// Subscriber.
+// A QueueMode states how a claim waits, and its relation to the queue of waiters that the store
+// keeps for its key. See Subscriber.
 type QueueMode uint8
 
 const (
-	// Unqueued claims ignore the queue, and their release does not notify it.
+	// Unqueued claims ignore the queue, and their release does not notify it. If they are refused,
+	// they are not made again.
 	Unqueued QueueMode = iota
+	// Retried claims are Unqueued, but will be made again if they are refused.
+	Retried
 	// YieldToQueue claims are granted only if the queue is empty. They do not join it.
 	YieldToQueue
-	// Queued claims join the queue and stay in it until they are granted.
+	// Queued claims join the queue and stay in it until they are granted. They are made again.
 	Queued
 )
+
+// Waits reports whether a claim that is refused will be made again. See Description.Shares.
+func (m QueueMode) Waits() bool { return m == Retried || m == Queued }
+
+// UsesQueue reports whether the claim heeds the queue, and its release notifies it.
+func (m QueueMode) UsesQueue() bool { return m >= YieldToQueue }
 
 // A State is a store's answer to a claim.
 type State uint8
@@ -145,7 +155,7 @@ const (
 	Collided
 	// OtherAhead means that several processes want the key, and that a claim of another one seems
 	// to hold it, by what a part of a quorum says. A release may be under way. It is only said of a
-	// claim that Waits, whose process then takes longer to ask after the next release.
+	// claim that waits, whose process then takes longer to ask after the next release.
 	OtherAhead
 )
 
@@ -160,10 +170,10 @@ type Answer struct {
 	// Fence, if Granted, is larger than the fence of every earlier holder of the key.
 	Fence uint64
 	// Reserved, if Granted, is how many fences directly above Fence the store has reserved for the
-	// holder: at most Claim.Reserve. No other holder gets one of them, not even from a store that
-	// has forgotten everything since. A store that makes its fences from its clock therefore
-	// bounds how far ahead of the clock it reserves, and starts above that if it finds no
-	// counter.
+	// holder: at most FenceRequest.Reserve. No other holder gets one of them, not even from a
+	// store that has forgotten everything since. A store that makes its fences from its clock
+	// therefore bounds how far ahead of the clock it reserves, and starts above that if it finds
+	// no counter.
 	Reserved int
 	// Held, if Granted, means that this claim, or another claim of its owner, already held the
 	// key. Fence is then the fence of that earlier grant.

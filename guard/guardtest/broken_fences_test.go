@@ -44,7 +44,7 @@ func brokenFences() []broken {
 			name: "one fence too many is reserved",
 			backend: answering(func(c driver.Claim, g *driver.Answer) {
 				if g.Reserved > 0 {
-					g.Reserved = c.Reserve + 1
+					g.Reserved = c.Fences.Reserve + 1
 				}
 			}),
 			caughtBy: []string{"a claim reserves no more fences than it asks for"},
@@ -52,7 +52,7 @@ func brokenFences() []broken {
 		{
 			name: "a claim that requests no fences reserves one",
 			backend: wrapped(func(l guard.Locker) guard.Locker {
-				return mapped(l, func(c *driver.Claim) { c.Reserve = max(c.Reserve, 1) })
+				return mapped(l, func(c *driver.Claim) { c.Fences.Reserve = max(c.Fences.Reserve, 1) })
 			}),
 			caughtBy: []string{"a claim reserves no more fences than it asks for"},
 		},
@@ -60,7 +60,7 @@ func brokenFences() []broken {
 			name: "a repeated claim reserves fences",
 			backend: answering(func(c driver.Claim, g *driver.Answer) {
 				if g.Held {
-					g.Reserved = c.Reserve
+					g.Reserved = c.Fences.Reserve
 				}
 			}),
 			caughtBy: []string{"a repeated claim reserves no fences"},
@@ -77,7 +77,7 @@ func brokenFences() []broken {
 		},
 		{
 			name:     "a renewal that raises the fence reserves nothing",
-			backend:  wrapped(func(l guard.Locker) guard.Locker { return mapped(l, func(c *driver.Claim) { c.Reserve = 0 }) }),
+			backend:  wrapped(func(l guard.Locker) guard.Locker { return mapped(l, func(c *driver.Claim) { c.Fences.Reserve = 0 }) }),
 			caughtBy: []string{"a renewal raises the fence"},
 		},
 		{
@@ -107,8 +107,8 @@ func brokenFences() []broken {
 // reservesNothing is a Locker that reports reserved fences without reserving them.
 func reservesNothing(l guard.Locker) guard.Locker {
 	return &twist{Locker: l, acquire: func(ctx context.Context, c driver.Claim) (driver.Answer, error) {
-		reserve := c.Reserve
-		c.Reserve = 0
+		reserve := c.Fences.Reserve
+		c.Fences.Reserve = 0
 		g, err := l.TryAcquire(ctx, c)
 		if g.State == driver.Granted && !g.Held {
 			g.Reserved = max(reserve, 0)
@@ -189,7 +189,7 @@ func reservedFences(reservable func(fence, clock, reserve uint64) uint64, jumps 
 		if *counter == 0 && jumps {
 			g.Fence = clock + 2*halfAhead
 		}
-		reserved := reservable(g.Fence, clock, uint64(max(c.Reserve, 0)))
+		reserved := reservable(g.Fence, clock, uint64(max(c.Fences.Reserve, 0)))
 		g.Reserved = int(reserved)
 		*counter = g.Fence + reserved
 	})

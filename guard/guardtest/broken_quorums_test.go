@@ -18,7 +18,7 @@ func brokenQuorums() []broken {
 			backend: wrapped(func(l guard.Locker) guard.Locker {
 				return mapped(l, func(c *driver.Claim) {
 					if c.Fence != 0 {
-						c.Reserve = 0
+						c.Fences.Reserve = 0
 					}
 				})
 			}),
@@ -29,7 +29,7 @@ func brokenQuorums() []broken {
 			backend: wrapped(func(l guard.Locker) guard.Locker {
 				return mapped(l, func(c *driver.Claim) {
 					if c.Fence == 0 {
-						c.Fence = c.Hint
+						c.Fence = c.Fences.Hint
 					}
 				})
 			}),

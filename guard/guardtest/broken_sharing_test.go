@@ -188,7 +188,7 @@ func brokenSharing() []broken {
 		{
 			name: "no claim is wanted",
 			backend: sharingBackend(func(l guard.Locker) guard.Locker {
-				return mapped(l, func(c *driver.Claim) { c.Waits = false })
+				return mapped(l, func(c *driver.Claim) { c.Queue = driver.Unqueued })
 			}),
 			caughtBy: []string{wantedKeepsOut},
 		},

@@ -83,7 +83,7 @@ const catchUp = 500 * time.Millisecond
 func (s *subject) reserving(reserve int) (driver.Claim, driver.Answer) {
 	for start := time.Now(); ; time.Sleep(pollStep) {
 		c := s.claim("key")
-		c.Reserve = reserve
+		c.Fences.Reserve = reserve
 		g := s.here.mustAcquire(c)
 		if g.Reserved > 0 || time.Since(start) > catchUp {
 			return c, g
@@ -111,7 +111,7 @@ func reservesAsAsked(s *subject) {
 	var last uint64
 	for _, reserve := range []int{0, 1, 10, 0, 4096, ahead, 0, -1} {
 		c := s.claim("key")
-		c.Reserve = reserve
+		c.Fences.Reserve = reserve
 		g := s.here.mustAcquire(c)
 		require.Greater(s, g.Fence, last)
 		require.GreaterOrEqual(s, g.Reserved, 0)
@@ -141,7 +141,7 @@ func reserveAcrossFlush(s *subject) {
 			last := lastOf(g)
 			s.backend.Flush(s)
 			c := s.claim("key")
-			c.Reserve = ahead
+			c.Fences.Reserve = ahead
 			g = s.there.mustAcquire(c)
 			require.Greater(s, g.Fence, last, "the fence right after a flush must be higher")
 		}
@@ -152,9 +152,9 @@ func reserveAcrossFlush(s *subject) {
 func raisesFence(s *subject) {
 	c := s.claim("key")
 	raised := s.here.mustAcquire(c).Fence + ahead
-	c.Fence, c.Reserve = raised, ahead
+	c.Fence, c.Fences.Reserve = raised, ahead
 	require.True(s, s.here.renew(c))
-	c.Fence, c.Reserve = 0, 0
+	c.Fence, c.Fences.Reserve = 0, 0
 	require.Equal(s, raised, s.there.mustAcquire(c).Fence, "a repeated claim must have the same fence")
 	require.True(s, s.here.renew(c))
 	s.here.mustRelease(c, driver.After{})

@@ -25,7 +25,7 @@ func takesUnderFence(s *subject) {
 	// One fence is lower than later fences on this node, the other is higher.
 	for _, fence := range []uint64{old, old + ahead} {
 		c := s.claim("key")
-		c.Fence, c.Reserve = fence, ahead
+		c.Fence, c.Fences.Reserve = fence, ahead
 		g := s.here.mustAcquire(c)
 		require.Equal(s, fence, g.Fence)
 		require.Equal(s, ahead, g.Reserved, "the fences that the claim has reserved on other nodes")
@@ -45,7 +45,7 @@ func hintKeepsOrder(s *subject) {
 	hint := uint64(1)
 	for i := range 12 {
 		c := s.claim("key")
-		c.Hint = hint
+		c.Fences.Hint = hint
 		g := s.here.mustAcquire(c)
 		require.Greater(s, g.Fence, last, "with the hint %d", hint)
 		if g.Clock != 0 {

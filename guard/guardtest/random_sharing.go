@@ -69,7 +69,9 @@ func randomSharers(s *subject) {
 // shareOnce makes a random claim of the key, and holds it for a moment if it is granted.
 func (s *subject) shareOnce(p process, random *rand.Rand, k string, census *census) {
 	c := s.shared(k, append([]int{1}, s.backend.Shares...)[random.IntN(len(s.backend.Shares)+1)])
-	c.Waits = random.IntN(4) == 0
+	if random.IntN(4) == 0 {
+		c.Queue = driver.Retried
+	}
 	g, err := p.tryAcquire(c)
 	if err == nil && g.State == driver.Granted {
 		census.enter(c)

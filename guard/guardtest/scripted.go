@@ -139,7 +139,7 @@ func (s *Scripted) acquireUnscripted(ctx context.Context, c driver.Claim) (drive
 	g, ok := s.last[c.Key]
 	reserved := 0
 	if !ok || g.id != c.ID {
-		g, reserved = grantedTo{id: c.ID, fence: s.fence + 1}, max(c.Reserve, 0)
+		g, reserved = grantedTo{id: c.ID, fence: s.fence + 1}, max(c.Fences.Reserve, 0)
 		s.fence = g.fence + uint64(reserved)
 		if s.last == nil {
 			s.last = map[string]grantedTo{}

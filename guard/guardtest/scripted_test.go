@@ -20,7 +20,7 @@ func TestScripted_grantsEverythingByDefault(t *testing.T) {
 	var s guardtest.Scripted
 	var last uint64
 	for _, id := range []string{"a", "b", "c"} {
-		c := driver.Claim{Key: "key", ID: id, Reserve: 2}
+		c := driver.Claim{Key: "key", ID: id, Fences: driver.FenceRequest{Reserve: 2}}
 		g, err := s.TryAcquire(t.Context(), c)
 		require.NoError(t, err)
 		require.Equal(t, driver.Granted, g.State)

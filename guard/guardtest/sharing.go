@@ -55,7 +55,7 @@ func (s *subject) longShared() time.Duration {
 
 // waiting returns c as a claim that waits.
 func waiting(c driver.Claim) driver.Claim {
-	c.Waits = true
+	c.Queue = driver.Retried
 	return c
 }
 
@@ -235,7 +235,7 @@ func sharedFencesGrow(s *subject, among int) {
 		var readers []driver.Claim
 		for range 2 {
 			c := s.shared(k, among)
-			c.Reserve = 4
+			c.Fences.Reserve = 4
 			g := s.here.mustAcquire(c)
 			grow(g)
 			c.Fence = g.Fence + uint64(g.Reserved)
@@ -295,7 +295,7 @@ func wantedEnds(s *subject, among int) {
 func sharesInOrder(s *subject, among int) {
 	k := key("queue", among)
 	claim := func(among int) driver.Claim {
-		c := waiting(s.shared(k, among))
+		c := s.shared(k, among)
 		c.Queue = driver.Queued
 		return c
 	}

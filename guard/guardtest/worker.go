@@ -68,7 +68,7 @@ func (w *worker) claimKey(key string) {
 	c := w.claim(key)
 	shortest := max(20*time.Millisecond, 2*w.backend.MinTTL)
 	c.TTL = shortest + time.Duration(w.random.Int64N(3*int64(shortest)))
-	c.Reserve = w.random.IntN(3)
+	c.Fences.Reserve = w.random.IntN(3)
 	w.ask(&tenure{claim: c})
 }
 

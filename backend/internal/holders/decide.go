@@ -56,7 +56,7 @@ func (k *Key) Renew(c driver.Claim, now time.Time, last *uint64) (held bool, _ E
 		return false, Nothing
 	}
 	h.Ends = now.Add(c.TTL)
-	h.Use(c.Fence, c.Reserve)
+	h.Use(c.Fence, c.Fences.Reserve)
 	*last = max(*last, h.Last)
 	return true, Changed
 }

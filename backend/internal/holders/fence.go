@@ -22,12 +22,12 @@ func Clock(now time.Time) uint64 {
 // last fence that was issued or reserved, and known means that the store cannot have lost a later
 // one. end is the last fence that is in use or reserved from then on.
 func Fence(c driver.Claim, last uint64, known bool, clock uint64) (grant driver.Answer, end uint64) {
-	grant = driver.Answer{State: driver.Granted, Fence: max(last+1, clock), Reserved: max(c.Reserve, 0)}
-	if c.Hint != 0 {
+	grant = driver.Answer{State: driver.Granted, Fence: max(last+1, clock), Reserved: max(c.Fences.Reserve, 0)}
+	if c.Fences.Hint != 0 {
 		grant.Clock = clock
 	}
-	if known && c.Hint > last && c.Hint <= clock && clock-c.Hint <= Ahead/2 {
-		grant.Fence = c.Hint
+	if known && c.Fences.Hint > last && c.Fences.Hint <= clock && clock-c.Fences.Hint <= Ahead/2 {
+		grant.Fence = c.Fences.Hint
 	}
 	if c.Fence == 0 {
 		grant.Reserved = min(grant.Reserved, reservable(grant.Fence, clock))

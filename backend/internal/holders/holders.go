@@ -109,7 +109,7 @@ func (k *Key) Refuse(c driver.Claim, now time.Time) driver.Answer {
 	}
 	w := k.Wanted
 	switch {
-	case c.Waits && first.MaxHolders > 1 && (w.ID == "" || w.ID == c.ID || MaxHolders(c) < w.MaxHolders):
+	case c.Queue.Waits() && first.MaxHolders > 1 && (w.ID == "" || w.ID == c.ID || MaxHolders(c) < w.MaxHolders):
 		k.Wanted = Wanted{c.ID, MaxHolders(c), now.Add(driver.WantedFor(c.TTL))}
 		grant.Reason = driver.HeldForClaim
 	case w.ID == c.ID: // another claim has the key alone by now

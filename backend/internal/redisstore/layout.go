@@ -34,7 +34,7 @@ type Layout struct {
 // call returns a call for the claim, without arguments.
 func (l *Locker) call(op driver.Op, c driver.Claim) Call {
 	shared := c.MaxHolders > 1 || c.Repeated && op != driver.OpRenew
-	script := l.layout.Program.script(op, shared, c.Queue != driver.Unqueued)
+	script := l.layout.Program.script(op, shared, c.Queue.UsesQueue())
 	call := Call{Op: op, Key: c.Key, Script: script, Names: l.layout.Names(op, c.Key)}
 	if script.of.FurtherKeys > 0 {
 		call.FurtherKeys = l.layout.Further(op, c, call.Slot)
@@ -50,12 +50,12 @@ func (l *Locker) acquireCall(c driver.Claim) Call {
 	call.Args, call.Shared = [...]string{c.ID, special, c.Owner}, [...]string{ttl, label, l.layout.Publish}
 	if call.Script.of.FurtherArgs > 0 {
 		wantedFor := int64(0)
-		if c.Waits {
+		if c.Queue.Waits() {
 			wantedFor = Milliseconds(driver.WantedFor(c.TTL))
 		}
 		call.FurtherArgs = []any{max(c.MaxHolders, 1), wantedFor}
 	}
-	if c.Queue != driver.Unqueued {
+	if c.Queue.UsesQueue() {
 		l.queue.acquire(c, &call)
 	}
 	return call
@@ -65,7 +65,7 @@ func (l *Locker) acquireCall(c driver.Claim) Call {
 func (l *Locker) renewCall(c driver.Claim) Call {
 	call := l.call(driver.OpRenew, c)
 	call.Args[0], call.Args[1] = c.ID, strconv.FormatUint(c.Fence, 10)
-	call.Shared[0], call.Shared[1] = l.store.ttlText(c.TTL), strconv.Itoa(c.Reserve)
+	call.Shared[0], call.Shared[1] = l.store.ttlText(c.TTL), strconv.Itoa(c.Fences.Reserve)
 	return call
 }
 
@@ -81,7 +81,7 @@ func (l *Locker) releaseCall(c driver.Claim, after driver.After) Call {
 	if after.Done && after.Keep > 0 {
 		call.Acks = l.layout.Acks
 	}
-	if c.Queue != driver.Unqueued {
+	if c.Queue.UsesQueue() {
 		l.queue.release(&call, leave)
 	}
 	return call
@@ -98,14 +98,14 @@ func (l *Locker) dequeueCall(c driver.Claim) Call {
 // in ms, the label, and what few claims ask for, see grant.lua.
 func (s *Store) terms(c driver.Claim) (ttl, label, special string) {
 	switch {
-	case c.Hint != 0 && c.Reserve <= 0 && c.Fence == 0 && s.minUptime == 0:
+	case c.Fences.Hint != 0 && c.Fences.Reserve <= 0 && c.Fence == 0 && s.minUptime == 0:
 		// as most claims of a quorum
-		special = strconv.FormatUint(c.Hint, 10)
-	case c.Reserve > 0 || c.Fence != 0 || c.Hint != 0 || s.minUptime != 0:
+		special = strconv.FormatUint(c.Fences.Hint, 10)
+	case c.Fences.Reserve > 0 || c.Fence != 0 || c.Fences.Hint != 0 || s.minUptime != 0:
 		var room [4 * 21]byte // four numbers and spaces
-		text := strconv.AppendInt(room[:0], int64(max(c.Reserve, 0)), 10)
+		text := strconv.AppendInt(room[:0], int64(max(c.Fences.Reserve, 0)), 10)
 		text = strconv.AppendUint(append(text, ' '), c.Fence, 10)
-		text = strconv.AppendUint(append(text, ' '), c.Hint, 10)
+		text = strconv.AppendUint(append(text, ' '), c.Fences.Hint, 10)
 		special = string(strconv.AppendInt(append(text, ' '), s.uptimeSeconds(), 10))
 	}
 	return s.ttlText(c.TTL), c.Label, special

@@ -19,7 +19,7 @@ type queue struct {
 	dequeue    func(key, id string) // removes a claim from the queue, in the background
 }
 
-// acquire makes the call one for a claim that is not driver.Unqueued.
+// acquire makes the call one for a claim that uses the queue.
 func (q *queue) acquire(c driver.Claim, call *Call) {
 	joins := "0"
 	if c.Queue == driver.Queued {

@@ -76,8 +76,8 @@ func (s *Store) toGrant(c *Call, answer any, err error) (driver.Answer, error) {
 		return driver.Answer{}, s.error(c, err)
 	}
 	grant, ok := toGrant(answer)
-	if _, alone := answer.(int64); ok && alone && c.acquires.Hint != 0 { // see acquire_quick.lua
-		grant.Fence, grant.Clock = c.acquires.Hint, grant.Fence
+	if _, alone := answer.(int64); ok && alone && c.acquires.Fences.Hint != 0 { // acquire_quick.lua
+		grant.Fence, grant.Clock = c.acquires.Fences.Hint, grant.Fence
 		ok = !grant.Held
 	}
 	switch {

@@ -113,7 +113,7 @@ func (r recorder) Release(ctx context.Context, c driver.Claim, after driver.Afte
 }
 
 func (r recorder) begin(kind Kind, c driver.Claim) Event {
-	return r.log.Begin(Event{Kind: kind, Key: c.Key, Claim: c.ID, Fence: c.Fence, Reserve: c.Reserve, TTL: c.TTL})
+	return r.log.Begin(Event{Kind: kind, Key: c.Key, Claim: c.ID, Fence: c.Fence, Reserve: c.Fences.Reserve, TTL: c.TTL})
 }
 
 func (r recorder) beginAll(kind Kind, claims []driver.Claim) []Event {

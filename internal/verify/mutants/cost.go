@@ -29,7 +29,7 @@ var cost = []mutant{
 	},
 	{
 		name: "mutant_quorum_third_round_trip", rule: 17, does: "a quorum asks without a hint for a fence that all nodes can grant",
-		hunks: []hunk{{"backend/redlock/acquire.go", "c.Hint = l.clocks.hint(l.quorum)", "c.Hint = noHint"}},
+		hunks: []hunk{{"backend/redlock/acquire.go", "c.Fences.Hint = l.clocks.hint(l.quorum)", "c.Fences.Hint = noHint"}},
 		pkg:   "backend/redlock", test: "TestTryAcquire_asksASecondTimeForTheFenceOnlyWhereTheClocksDiffer",
 	},
 	{

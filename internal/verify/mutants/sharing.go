@@ -70,8 +70,8 @@ var sharing = []mutant{
 	{
 		name: "mutant_fence_used_before_the_store_knows_it", rule: 9, does: "a joined lease has the fence of several keys before the store has answered",
 		hunks: []hunk{{
-			"guard/raise.go", "	t.claim.Reserve = 0 // the reserved fences may be smaller\n",
-			"	t.claim.Reserve = 0\n	t.holder.fence.Store(fence)\n",
+			"guard/raise.go", "	t.claim.Fences.Reserve = 0 // the reserved may be smaller\n",
+			"	t.claim.Fences.Reserve = 0\n	t.holder.fence.Store(fence)\n",
 		}},
 		pkg: "guard", test: "TestDoAll_fencesAtEachExit",
 	},
@@ -107,7 +107,7 @@ var sharing = []mutant{
 	},
 	{
 		name: "mutant_writer_is_not_wanted", rule: 27, does: "a waiting writer does not tell the store that it waits",
-		hunks: []hunk{{"guard/acquire.go", "Waits: set.wait > 0}", "Waits: false}"}},
+		hunks: []hunk{{"guard/wait.go", "return driver.Retried", "return driver.Unqueued"}},
 		pkg:   "guard", test: "TestShared_aWriterThatLeavesLetsReadersIn",
 	},
 	{

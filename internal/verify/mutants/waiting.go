@@ -62,7 +62,7 @@ var waiting = []mutant{
 	},
 	{
 		name: "mutant_fences_not_reserved", rule: 13, does: "a lease is handed off with fences that are not reserved",
-		hunks: []hunk{{"guard/handoff.go", "t.claim.Reserve > 0 && ", ""}},
+		hunks: []hunk{{"guard/handoff.go", "t.claim.Fences.Reserve > 0 && ", ""}},
 		pkg:   "guard", test: "TestHandOff_isBoundedByTheReservedFences",
 	},
 	{

@@ -164,7 +164,7 @@ func TestLong_failoverToAReplica(t *testing.T) {
 		return db.QueryRowContext(t.Context(), `SELECT count(*) FROM pg_stat_replication`).Scan(&n) == nil && n == 0
 	}, 20*time.Second, 10*time.Millisecond)
 	lost, again := claim("lost", long), claim("old row", long)
-	lost.Reserve = 100
+	lost.Fences.Reserve = 100
 	fences := map[string]uint64{}
 	for _, c := range []driver.Claim{lost, again} {
 		g := mustAcquire(t, l, c)

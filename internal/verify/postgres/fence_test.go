@@ -332,7 +332,7 @@ func reserving(t testing.TB, l *postgres.Locker, key string, among int) (c drive
 	t.Helper()
 	require.Eventually(t, func() bool {
 		c = claim(key, long)
-		c.Reserve, c.MaxHolders = 3, among
+		c.Fences.Reserve, c.MaxHolders = 3, among
 		g = mustAcquire(t, l, c)
 		if g.Reserved < 2 {
 			_, err := l.Release(t.Context(), c, driver.After{})

@@ -107,7 +107,9 @@ func (m oneMore) TryAcquire(ctx context.Context, c driver.Claim) (driver.Answer,
 type unwanted struct{ remote }
 
 func (m unwanted) TryAcquire(ctx context.Context, c driver.Claim) (driver.Answer, error) {
-	c.Waits = false
+	if c.Queue == driver.Retried {
+		c.Queue = driver.Unqueued
+	}
 	return m.remote.TryAcquire(ctx, c)
 }
 

@@ -76,8 +76,8 @@ func (r recorder) TryAcquire(ctx context.Context, c driver.Claim) (driver.Answer
 	if err := r.goOn(ctx, c); err != nil {
 		return driver.Answer{}, err
 	}
-	if c.Reserve > 0 {
-		c.Reserve = 1 << 20 // as many as the store is able to
+	if c.Fences.Reserve > 0 {
+		c.Fences.Reserve = 1 << 20 // as many as the store is able to
 	}
 	call := r.begin("acquire", c)
 	r.process.world.beliefs.asks(c)

@@ -140,7 +140,7 @@ func tryLease(ctx context.Context, l driver.Locker, key string) error {
 // tryQueue has a claim wait in the queue of a key.
 func tryQueue(ctx context.Context, l driver.Locker, key string) error {
 	holder, waiter := claim(key), claim(key)
-	waiter.Queue, waiter.Waits = driver.Queued, true
+	waiter.Queue = driver.Queued
 	if err := acquire(ctx, l, holder); err != nil {
 		return err
 	}
