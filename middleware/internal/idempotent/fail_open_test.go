@@ -162,6 +162,39 @@ func TestFailOpen_noClientTurnsOffTheLeasesOfOthers(t *testing.T) {
 // openPause is for how long the store is not asked again.
 const openPause = time.Second
 
+// A client that leaves just when the store grants its lease gets no run. The lease is released, and
+// the store counts as there, also if it was away before.
+func TestFailOpen_aClientThatLeavesJustWhenTheStoreAnswers(t *testing.T) {
+	t.Parallel()
+	for _, was := range []bool{false, true} {
+		t.Run(fmt.Sprint("after an outage: ", was), func(t *testing.T) {
+			inOutage(t, func(t *testing.T, s *outage) {
+				if was {
+					s.OnAcquire = func(ctx context.Context, _ int, _ driver.Claim) (driver.Answer, error) {
+						return driver.Answer{}, guardtest.Hang(ctx)
+					}
+					require.Equal(t, idempotency.Degraded, s.post(t.Context(), "k0").Result)
+					time.Sleep(openPause)
+				}
+				ctx, leave := context.WithCancel(t.Context())
+				s.OnAcquire = func(ctx context.Context, _ int, c driver.Claim) (driver.Answer, error) {
+					defer leave()
+					return s.Inner.TryAcquire(ctx, c)
+				}
+				before := s.runs
+				o := s.post(ctx, "k")
+				require.Equal(t, idempotency.Canceled, o.Result)
+				require.False(t, guard.Ran(o.Err))
+				require.Equal(t, before, s.runs)
+				s.OnAcquire = nil
+				synctest.Wait() // for the release
+				require.Equal(t, idempotency.Ran, s.post(t.Context(), "k").Result)
+				require.Equal(t, idempotency.Ran, s.post(t.Context(), "other").Result)
+			}, idempotency.WithFailOpen())
+		})
+	}
+}
+
 // A store that has no room for a record at the end of a run is not away.
 func TestFailOpen_aStoreThatKeepsNoRecordIsNotAway(t *testing.T) {
 	t.Parallel()
