@@ -53,7 +53,7 @@ func (c *uiCommand) Run(g *globals) error {
 			return fmt.Errorf("--listen: %w", err)
 		}
 		secret := newSecret()
-		server := &http.Server{Handler: secret.required(page), ReadHeaderTimeout: 10 * time.Second}
+		server := &http.Server{Handler: secret.required(page), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute}
 		terminal.Line(os.Stderr, "onerun: http://%s/?%s=%s (Ctrl-C ends it)", listener.Addr(), tokenName, secret.token)
 		served := make(chan error, 1)
 		go func() { served <- server.Serve(listener) }()
