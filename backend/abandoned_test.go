@@ -15,8 +15,9 @@ import (
 	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 )
 
-// hurry makes calls with contexts of 0 to 5 ms, by n goroutines, until stop is called. It starts
-// with so many calls that some have given up at each moment of a request.
+// hurry makes calls with contexts of 0 to 5 ms, by n goroutines, until stop is called, but no more
+// than hurriedCalls: a busy machine cleans up more slowly than they come. It starts with so many
+// calls that some have given up at each moment of a request.
 func hurry(t *testing.T, n int, do func(ctx context.Context, i int) error) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -24,7 +25,7 @@ func hurry(t *testing.T, n int, do func(ctx context.Context, i int) error) (stop
 	first.Add(n)
 	for i := range n {
 		all.Go(func() {
-			for made := 0; ctx.Err() == nil; made++ {
+			for made := 0; ctx.Err() == nil && made <= 20+hurriedCalls/n; made++ {
 				if made == 20 {
 					first.Done()
 				}
@@ -37,6 +38,8 @@ func hurry(t *testing.T, n int, do func(ctx context.Context, i int) error) (stop
 	first.Wait()
 	return func() { cancel(); all.Wait() }
 }
+
+const hurriedCalls = 4000
 
 // onTwo runs f on each backend, with a server of its own, and with Guards as of two processes.
 func onTwo(t *testing.T, opts []guard.Option, f func(t *testing.T, l guard.Locker, guards [2]*guard.Guard)) {

@@ -102,18 +102,20 @@ func TestProxies_theFirstBatchIsSafe(t *testing.T) {
 				require.NoError(t, err)
 				require.Equal(t, driver.Busy, grant.State, c.Key)
 			}
-			left := 0
+			left := 0 // a busy machine may need longer than they last
 			for i := range servers {
 				rdb := servers[i].Client(t)
 				probes, err := rdb.Keys(t.Context(), "*:probe:*").Result()
 				require.NoError(t, err)
 				for _, key := range probes { // no command can find them behind the proxy
-					require.Positive(t, rdb.TTL(t.Context(), key).Val())
+					require.NotEqual(t, time.Duration(-1), rdb.TTL(t.Context(), key).Val(), "it ends")
 				}
 				left += len(probes)
 			}
-			require.Equal(t, proxy.warns, left > 0)
-			require.Len(t, one.Warnings(t.Context()), map[bool]int{true: 1}[proxy.warns])
+			require.True(t, proxy.warns || left == 0)
+			require.Eventually(t, func() bool { // a probe that is answered too late is repeated
+				return len(one.Warnings(t.Context())) == map[bool]int{true: 1}[proxy.warns]
+			}, settled, 100*time.Millisecond)
 		})
 	}
 }

@@ -3,6 +3,7 @@ package backend_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -50,16 +51,17 @@ func TestServiceThatParsesLua_eachKindOfLockerWorks(t *testing.T) {
 				l := open(rdb)
 				g, err := guard.New(l)
 				require.NoError(t, err)
-				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+				ctx, cancel := context.WithTimeout(t.Context(), settled)
 				defer cancel()
 				key := fmt.Sprint(name, lenient)
 				require.NoError(t, g.Do(ctx, key, nothing, guard.WithOnce(time.Minute), guard.WithFair()))
 				require.ErrorIs(t, g.Do(ctx, key, nothing), guard.ErrDone)
 				require.NoError(t, g.Close(ctx))
 				warner, _ := l.(driver.Warner)
-				warnings := warner.Warnings(ctx)
-				require.Len(t, warnings, 1)
-				require.ErrorContains(t, warnings[0], "script_check_enable")
+				require.Eventually(t, func() bool { // a probe that a busy machine answers too late is repeated
+					warnings := warner.Warnings(ctx)
+					return len(warnings) == 1 && strings.Contains(warnings[0].Error(), "script_check_enable")
+				}, settled, 100*time.Millisecond)
 			})
 		}
 	}

@@ -137,7 +137,6 @@ func TestNotify_aWaiterAsksAgainIfItWasNotNotified(t *testing.T) {
 	proxy.DropPushes(1)
 	require.NoError(t, lease.Release(t.Context()))
 	took := requireIn(t, done).Sub(start)
-	require.Less(t, took, brief/2+brief/20+500*time.Millisecond)
 	require.Greater(t, took, brief/2, "the message was lost")
 }
 

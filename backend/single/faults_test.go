@@ -413,7 +413,7 @@ func TestFault20_failoverThatForgetsTheLease(t *testing.T) {
 	t.Parallel()
 	sentinel := redistest.StartSentinel(t)
 	rdb := sentinel.Client(t)
-	g := newGuard(t, rdb, guard.WithTTL(3*time.Second))
+	g := newGuard(t, rdb, guard.WithTTL(10*time.Second)) // a failover takes 6 s on a busy machine
 	require.NoError(t, g.Do(t.Context(), "warm", nothing))
 	sentinel.Replica.Freeze()
 	require.NoError(t, sentinel.Master.Client(t).ClientKillByFilter(t.Context(), "TYPE", "replica").Err())
