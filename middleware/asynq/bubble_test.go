@@ -23,7 +23,7 @@ import (
 type bubble struct {
 	guard.Locker // embedding it hides what else the backend can do
 	t            *testing.T
-	seen         lifeOutcomes
+	seen         aqLog
 	base         func(context.Context) context.Context // makes a task's context, as asynq does
 
 	mu     sync.Mutex
@@ -105,7 +105,10 @@ var byCustomer = guardasynq.FromJSON("customer")
 // The request to the store alone may take 5 s.
 func TestDeadline_aTaskThatCannotGetItsKeyIsPostponedBefore(t *testing.T) {
 	for name, timeout := range map[string]time.Duration{"a second": time.Second, "3 s": 3 * time.Second, "half an hour": 30 * time.Minute} {
-		for with, opts := range map[string][]guardasynq.Option{"a key": nil, "WithOnce beside it": {guardasynq.WithOnce(time.Hour, guardasynq.FromPayload())}} {
+		for with, opts := range map[string][]guardasynq.Option{
+			"a key": nil, "WithOnce beside it": {guardasynq.WithOnce(time.Hour, guardasynq.FromPayload())},
+			"Skip": {guardasynq.WithBusy(guardasynq.Skip)}, "Fail": {guardasynq.WithBusy(guardasynq.Fail)},
+		} {
 			t.Run(name+", "+with, func(t *testing.T) {
 				inBubble(t, func(t *testing.T, b *bubble) {
 					m, end := b.middleware(byCustomer, opts...)

@@ -64,15 +64,14 @@ func (h *aqHistory) around(next asynq.Handler) asynq.Handler {
 	return asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
 		t := h.read(task)
 		h.mu.Lock()
-		first := t.came.IsZero()
-		if first {
+		if t.came.IsZero() {
 			t.came = time.Now()
 		}
 		h.mu.Unlock()
 		err := next.ProcessTask(ctx, task)
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		if first {
+		if err == nil && t.settled.IsZero() { // an error postpones it: a busy machine may answer too late
 			t.settled = time.Now()
 		}
 		return err
@@ -91,7 +90,9 @@ func (h *aqHistory) ProcessTask(_ context.Context, task *asynq.Task) error {
 
 // older reports whether one trigger came before another. Triggers that were with workers at the
 // same time have no order.
-func (t *aqTrigger) older(other *aqTrigger) bool { return t.settled.Before(other.came) }
+func (t *aqTrigger) older(other *aqTrigger) bool {
+	return !t.settled.IsZero() && t.settled.Before(other.came)
+}
 
 func (h *aqHistory) check(t *testing.T, key string) {
 	t.Helper()

@@ -4,18 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/hibiken/asynq"
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed-1795987d/onerun/backend/single"
 	"github.com/seed-1795987d/onerun/guard"
-	"github.com/seed-1795987d/onerun/internal/testkit/leftout"
 	guardasynq "github.com/seed-1795987d/onerun/middleware/asynq"
 )
 
@@ -259,45 +255,5 @@ func TestCopy_endsIfItsOriginalWasEnqueuedAgain(t *testing.T) {
 			s.awaitEmpty(t)
 			require.Len(t, w.payloads(), again.runs)
 		})
-	}
-}
-
-// With every policy, a task that meets a store that is away is neither archived nor costs it an
-// attempt, and its worker is free.
-func TestLong_theStoreIsAwayOnTheLastAttempt(t *testing.T) {
-	leftout.IfShort(t)
-	t.Parallel()
-	for name, busy := range map[string]guardasynq.BusyPolicy{"Requeue": guardasynq.Requeue, "Skip": guardasynq.Skip, "Fail": guardasynq.Fail, "Coalesce": guardasynq.Coalesce} {
-		for _, attempts := range []int{0, 1} {
-			t.Run(fmt.Sprint(name, " MaxRetry ", attempts), func(t *testing.T) {
-				t.Parallel()
-				s := newLifeSite(t)
-				g, err := guard.New(single.New(s.store.Client(t, func(o *redis.Options) { o.ReadTimeout, o.DialTimeout = 300*time.Millisecond, 300*time.Millisecond })), guard.WithNamespace("test"))
-				require.NoError(t, err)
-				t.Cleanup(func() { require.NoError(t, g.Close(context.Background())) })
-				s.guard = g
-				var mu sync.Mutex
-				ran := map[string]int{}
-				s.serve(t, s.middleware(t, guardasynq.WithBusy(busy))(asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
-					mu.Lock()
-					defer mu.Unlock()
-					ran[guardasynq.TaskID(ctx, task)]++
-					return nil
-				})))
-				s.store.Kill()
-				want := map[string]int{}
-				for i := range 3 {
-					id := fmt.Sprint(i)
-					s.enqueue(t, id, "customer "+id, asynq.MaxRetry(attempts))
-					want[id] = 1
-				}
-				lifeUntil(t, "all come back", func() bool { return len(s.seen.of(resultUnavailable)) > 6 })
-				s.store.Restart()
-				require.Zero(t, s.awaitEmpty(t))
-				mu.Lock()
-				defer mu.Unlock()
-				require.Equal(t, want, ran)
-			})
-		}
 	}
 }

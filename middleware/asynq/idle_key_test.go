@@ -147,7 +147,7 @@ func TestOnce_aTaskThatOnlyAsksForItsKeyEndsNoRepeat(t *testing.T) {
 
 func repeatAsksBeside(t *testing.T, locker guard.Locker, busy guardasynq.BusyPolicy, otherKey bool) {
 	t.Helper()
-	var seen lifeOutcomes
+	var seen aqLog
 	work := func(n int, customer string) lifeTask { return lifeTask{Customer: customer, Work: n} }
 	var asks func() // called when the first delivery of the work has found its key busy
 	middleware := func(opts ...guard.Option) asynq.MiddlewareFunc {

@@ -56,7 +56,7 @@ func TestLost_endsTheHandlersContextAndAsynqGetsWhatItReturned(t *testing.T) {
 			require.EqualValues(t, 1, s.store.Client(t).Del(t.Context(), held...).Val())
 			require.ErrorIs(t, lifeReceive(t, causes, "the end of the context"), guard.ErrLost)
 			require.Zero(t, s.awaitEmpty(t))
-			o := s.seen.await(t, resultRan)
+			o := s.seen.await(t, resultRan, 1)[0]
 			require.ErrorIs(t, o.Err, guard.ErrLost)
 			if returned == nil {
 				require.EqualValues(t, 1, runs.Load(), "it is done")
@@ -87,7 +87,7 @@ func TestTimeout_theKeyIsFreeAtOnceWhenTheHandlerReturns(t *testing.T) {
 	s.enqueue(t, "task", "one", asynq.Timeout(time.Second), asynq.MaxRetry(5))
 	ctx := lifeReceive(t, contexts, "a run")
 	lifeReceive(t, ctx.Done(), "the timeout")
-	s.seen.await(t, resultPostponed)
+	s.seen.await(t, resultPostponed, 1)
 	require.Len(t, s.held(t), 1)
 	close(gate)
 	returned := time.Now()
@@ -95,7 +95,7 @@ func TestTimeout_theKeyIsFreeAtOnceWhenTheHandlerReturns(t *testing.T) {
 	require.Less(t, time.Since(returned), 30*time.Second, "its TTL need not pass")
 	begun, _ := book.runs("one")
 	require.Len(t, begun, 2)
-	o := s.seen.await(t, resultRan)
+	o := s.seen.await(t, resultRan, 1)[0]
 	require.NoError(t, o.Err)
 }
 
@@ -140,7 +140,7 @@ func TestPanic_orTheEndOfTheGoroutineLeavesTheKeyFree(t *testing.T) {
 			})), change)
 			// if the goroutine has gone, asynq waits for the timeout
 			s.enqueue(t, "first", "one", asynq.MaxRetry(1), asynq.Timeout(3*time.Second))
-			o := s.seen.await(t, resultRan)
+			o := s.seen.await(t, resultRan, 1)[0]
 			require.True(t, o.Aborted)
 			require.Empty(t, s.held(t), "the key is free")
 			s.enqueue(t, "second", "one")

@@ -31,7 +31,6 @@ type lifeWorkerConfig struct {
 	TTL                    time.Duration
 	Concurrency            int
 	ShutdownTimeout        time.Duration
-	Defaults               bool // of the middleware and of asynq
 }
 
 const lifeWorkerConfigEnv = "ONERUN_TEST_TASKS"
@@ -62,11 +61,8 @@ func (c *lifeWorkerConfig) work() error {
 		return err
 	}
 	at := asynq.RedisClientOpt{Addr: c.Queue}
-	opts := []guardasynq.Option{guardasynq.WithClient(asynq.NewClient(at), asynq.NewInspector(at))}
-	if !c.Defaults {
-		opts = append(opts, guardasynq.WithDelay(time.Second), guardasynq.WithLease(guard.WithTTL(c.TTL)))
-	}
-	byCustomer, err := guardasynq.New(g, guardasynq.FromJSON("customer"), opts...)
+	byCustomer, err := guardasynq.New(g, guardasynq.FromJSON("customer"), guardasynq.WithClient(asynq.NewClient(at), asynq.NewInspector(at)),
+		guardasynq.WithDelay(time.Second), guardasynq.WithLease(guard.WithTTL(c.TTL)))
 	if err != nil {
 		return err
 	}
@@ -77,9 +73,6 @@ func (c *lifeWorkerConfig) work() error {
 		RetryDelayFunc:           func(int, error, *asynq.Task) time.Duration { return time.Second },
 		ShutdownTimeout:          c.ShutdownTimeout,
 		LogLevel:                 asynq.FatalLevel,
-	}
-	if c.Defaults {
-		config = asynq.Config{Concurrency: c.Concurrency, LogLevel: asynq.FatalLevel}
 	}
 	config = guardasynq.Configure(config)
 	server := asynq.NewServer(at, config)

@@ -79,7 +79,7 @@ func TestMaxRetry_aBusyKeyOnTheLastOfSomeAttemptsCostsNone(t *testing.T) {
 					// the blocker waits for the end of this attempt, and the next one comes a
 					// second later
 					s.enqueue(t, "blocker", "one")
-					s.seen.await(t, resultPostponed)
+					s.seen.await(t, resultPostponed, 1)
 					return errors.New("fails")
 				default:
 					return last
@@ -118,49 +118,5 @@ func TestMaxRetry_aBusyKeyOnTheLastOfSomeAttemptsCostsNone(t *testing.T) {
 			require.Equal(t, "again", archivedTasks[0].LastErr)
 			require.Contains(t, archivedTasks[0].ID, "task~")
 		})
-	}
-}
-
-func TestMaxRetry_aBusyKeyCostsNoAttempt(t *testing.T) {
-	t.Parallel()
-	s := newLifeSite(t)
-	var book lifeBook
-	gated, gate := lifeGated(t, &book)
-	attempts := make(chan int, 10)
-	change, reported := lifeErrors()
-	s.serve(t, s.middleware(t, guardasynq.WithDelay(50*time.Millisecond))(asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
-		id, _ := asynq.GetTaskID(ctx)
-		if id == "first" {
-			return gated.ProcessTask(ctx, task)
-		}
-		retried, _ := asynq.GetRetryCount(ctx)
-		attempts <- retried
-		if retried < 2 {
-			return fmt.Errorf("fails for the %d. time", retried+1)
-		}
-		return nil
-	})), change)
-	s.enqueue(t, "first", "one")
-	book.awaitRuns(t, "one", 1)
-	s.enqueue(t, "second", "one", asynq.MaxRetry(2))
-	lifeUntil(t, "it is postponed more often than it has attempts", func() bool { return len(s.seen.of(resultPostponed)) > 3 })
-	require.Empty(t, attempts)
-	close(gate)
-	require.Zero(t, s.awaitEmpty(t))
-	close(attempts)
-	var all []int
-	for n := range attempts {
-		all = append(all, n)
-	}
-	require.Equal(t, []int{0, 1, 2}, all)
-	for n := range 2 {
-		require.ErrorContains(t, lifeReceive(t, reported, "an error"), fmt.Sprintf("fails for the %d. time", n+1))
-	}
-	require.Empty(t, reported, "that the key is busy is no error")
-	q, err := s.inspector.GetQueueInfo("default")
-	require.NoError(t, err)
-	require.Equal(t, 2, q.FailedTotal)
-	for _, o := range s.seen.of(resultPostponed) {
-		require.Empty(t, o.Copy, "it comes back as what it is")
 	}
 }

@@ -3,7 +3,6 @@ package guardasynq_test
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"sync"
 	"testing"
 	"time"
@@ -87,62 +86,4 @@ func TestSerial_aCustomersTasksDoNotKeepOthersFromTheWorkers(t *testing.T) {
 	require.Less(t, busy.sum["one"], 4*all, "on average, less than four of ten workers are busy with the one customer")
 	t.Logf("%v in all; the others after %v, with %d of the hundred; %.2f workers busy with those; %d times postponed",
 		all, last.Sub(start), before, busy.sum["one"].Seconds()/all.Seconds(), len(s.seen.of(resultPostponed)))
-}
-
-// Each end brings the next one: none of them waits for ten minutes.
-func TestSerial_theEndOfARunBringsTheNextTask(t *testing.T) {
-	t.Parallel()
-	for name, c := range map[string]struct {
-		servers, retries int
-	}{
-		"one server":                          {1, 25},
-		"two servers":                         {2, 25},
-		"one server, on their last attempts":  {1, 0},
-		"two servers, on their last attempts": {2, 0},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := newLifeSite(t)
-			ids := s.enqueueMany(t, 40, "one", asynq.MaxRetry(c.retries))
-			var book lifeBook
-			h := s.middleware(t, guardasynq.WithDelay(10*time.Minute))(book.keep(func(context.Context, *asynq.Task) error {
-				time.Sleep(50 * time.Millisecond) // the work
-				return nil
-			}))
-			start := time.Now()
-			for range c.servers {
-				s.serve(t, h)
-			}
-			require.Zero(t, s.awaitEmpty(t))
-			book.requireOnce(t, ids)
-			require.Equal(t, 1, book.together())
-			require.NotEmpty(t, s.seen.of(resultPostponed))
-			t.Logf("%v for 40 runs; %d times postponed", time.Since(start), len(s.seen.of(resultPostponed)))
-		})
-	}
-}
-
-// A task finds its key busy just before the run ends, and is put aside just after that. It is
-// brought back nevertheless.
-func TestSerial_theEndOfARunBringsATaskThatIsBeingPostponed(t *testing.T) {
-	t.Parallel()
-	for name, retries := range map[string]int{"retries left": 25, "last attempt": 0} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := newLifeSite(t)
-			var ids []string
-			for i := range 120 {
-				ids = append(ids, s.enqueueMany(t, 2, fmt.Sprint("customer ", i), asynq.MaxRetry(retries))...)
-			}
-			var book lifeBook
-			s.serve(t, s.middleware(t, guardasynq.WithDelay(10*time.Minute))(book.keep(func(context.Context, *asynq.Task) error {
-				// the work: about as long as it takes to postpone a task
-				time.Sleep(rand.N(4 * time.Millisecond))
-				return nil
-			})), func(c *asynq.Config) { c.Concurrency = 8 })
-			require.Zero(t, s.awaitEmpty(t))
-			book.requireOnce(t, ids)
-			t.Logf("%d times postponed", len(s.seen.of(resultPostponed)))
-		})
-	}
 }

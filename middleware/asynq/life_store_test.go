@@ -3,62 +3,17 @@ package guardasynq_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/hibiken/asynq"
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed-1795987d/onerun/backend/single"
 	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 	guardasynq "github.com/seed-1795987d/onerun/middleware/asynq"
 )
-
-func TestStore_tasksArePostponedWhileTheGuardsRedisIsAway(t *testing.T) {
-	t.Parallel()
-	away := map[string]struct{ leave, comeBack func(*redistest.Server) }{
-		"killed": {(*redistest.Server).Kill, (*redistest.Server).Restart},
-		"frozen": {(*redistest.Server).Freeze, (*redistest.Server).Thaw},
-	}
-	for name, redisAway := range away {
-		for attempts, retries := range map[string]int{"retries left": 1, "last attempt": 0} {
-			t.Run(name+"/"+attempts, func(t *testing.T) {
-				t.Parallel()
-				s := newLifeSite(t)
-				rdb := s.store.Client(t, func(o *redis.Options) { o.ReadTimeout, o.DialTimeout = 300*time.Millisecond, 300*time.Millisecond })
-				g, err := guard.New(single.New(rdb), guard.WithNamespace("test"))
-				require.NoError(t, err)
-				t.Cleanup(func() { require.NoError(t, g.Close(context.Background())) })
-				s.guard = g
-				var book lifeBook
-				change, reported := lifeErrors()
-				s.serve(t, s.middleware(t)(book.keep(func(ctx context.Context, _ *asynq.Task) error {
-					if n, _ := asynq.GetRetryCount(ctx); n > 0 {
-						return fmt.Errorf("has cost %d attempts", n) // and it is archived
-					}
-					return nil
-				})), change)
-				redisAway.leave(s.store)
-				ids := s.enqueueMany(t, 5, "one", asynq.MaxRetry(retries))
-				lifeUntil(t, "each is postponed more than once", func() bool { return len(s.seen.of(resultUnavailable)) > 10 })
-				err = lifeReceive(t, reported, "an error")
-				var postponed *guardasynq.PostponedError
-				require.ErrorAs(t, err, &postponed)
-				require.ErrorIs(t, err, guard.ErrStore)
-				require.NotErrorIs(t, err, guard.ErrBusy)
-				require.Equal(t, retries == 0, postponed.Copy != "")
-				redisAway.comeBack(s.store)
-				require.Zero(t, s.awaitEmpty(t))
-				book.requireOnce(t, ids)
-				require.Equal(t, 1, book.together())
-			})
-		}
-	}
-}
 
 // asynq's Redis goes away when a task has just been found to be busy on its last attempt: only a
 // copy can save it.
@@ -114,36 +69,13 @@ func TestStore_aCopyIsMadeWhenAsynqsRedisIsBack(t *testing.T) {
 			lifeUntil(t, "its worker tries again", func() bool { return asked.Load() > 1 })
 			require.Empty(t, s.seen.of(resultPostponed), "its worker keeps it")
 			c.comeBack(p)
-			o := s.seen.await(t, resultPostponed)
+			o := s.seen.await(t, resultPostponed, 1)[0]
 			require.NotEmpty(t, o.Copy)
 			close(gate)
 			s.inspector = direct
 			require.Zero(t, s.awaitEmpty(t))
 			book.requireOnce(t, []string{"first", "second"})
 			require.Equal(t, 1, book.together())
-		})
-	}
-}
-
-func TestClose_aGuardThatIsClosedBeforeItsServerLosesNothing(t *testing.T) {
-	t.Parallel()
-	for name, retries := range map[string]int{"retries left": 1, "last attempt": 0} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := newLifeSite(t)
-			var book lifeBook
-			h := book.keep(func(context.Context, *asynq.Task) error { return nil })
-			change, reported := lifeErrors()
-			closed := s.serve(t, s.middleware(t)(h), change)
-			require.NoError(t, s.guard.Close(t.Context()))
-			ids := s.enqueueMany(t, 5, "one", asynq.MaxRetry(retries))
-			lifeUntil(t, "all are postponed", func() bool { return len(s.seen.of(resultUnavailable)) >= 5 })
-			require.ErrorIs(t, lifeReceive(t, reported, "an error"), guard.ErrClosed)
-			closed.Shutdown()
-			s.guard = lifeGuard(t, s.store)
-			s.serve(t, s.middleware(t)(h))
-			require.Zero(t, s.awaitEmpty(t))
-			book.requireOnce(t, ids)
 		})
 	}
 }

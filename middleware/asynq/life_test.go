@@ -33,12 +33,12 @@ type lifeSite struct {
 	guard        *guard.Guard
 	client       *asynq.Client
 	inspector    *asynq.Inspector
-	seen         *lifeOutcomes
+	seen         *aqLog
 }
 
 func newLifeSite(t *testing.T) *lifeSite {
 	t.Helper()
-	s := &lifeSite{queue: redistest.Start(t), store: redistest.Start(t), seen: &lifeOutcomes{}}
+	s := &lifeSite{queue: redistest.Start(t), store: redistest.Start(t), seen: &aqLog{}}
 	s.guard = lifeGuard(t, s.store)
 	s.client, s.inspector = lifeQueue(t, s.queue.Addr())
 	return s
@@ -215,37 +215,6 @@ func lifeReceive[T any](t *testing.T, c <-chan T, what string) (v T) {
 		require.FailNow(t, "this has not come: "+what)
 	}
 	return v
-}
-
-// lifeOutcomes are the outcomes that hooks received.
-type lifeOutcomes struct {
-	mu  sync.Mutex
-	all []aqOutcome
-}
-
-func (l *lifeOutcomes) add(_ context.Context, o aqOutcome) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.all = append(l.all, o)
-}
-
-// of returns those with the result.
-func (l *lifeOutcomes) of(r string) (found []aqOutcome) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, o := range l.all {
-		if o.Result == r {
-			found = append(found, o)
-		}
-	}
-	return found
-}
-
-// await waits for an outcome with the result, and returns the first one.
-func (l *lifeOutcomes) await(t *testing.T, r string) aqOutcome {
-	t.Helper()
-	lifeUntil(t, "result "+r, func() bool { return len(l.of(r)) > 0 })
-	return l.of(r)[0]
 }
 
 // A lifeBook is what handlers of one process did.

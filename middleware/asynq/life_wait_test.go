@@ -69,23 +69,3 @@ func TestWait_theNextTaskWaitsInItsWorkerAndRunsRightAfter(t *testing.T) {
 		require.Less(t, begun[i].at.Sub(ended[i-1].at), 10*time.Second)
 	}
 }
-
-func TestWait_endsASecondBeforeTheDeadlineOfTheTask(t *testing.T) {
-	t.Parallel()
-	s := newLifeSite(t)
-	var book lifeBook
-	h, gate := lifeGated(t, &book)
-	change, reported := lifeErrors()
-	s.serve(t, s.middleware(t, guardasynq.WithWait(time.Minute), guardasynq.WithDelay(10*time.Minute))(h), change)
-	s.enqueue(t, "first", "one")
-	book.awaitRuns(t, "one", 1)
-	s.enqueue(t, "second", "one", asynq.Timeout(6*time.Second), asynq.MaxRetry(0))
-	o := s.seen.await(t, resultPostponed)
-	require.Greater(t, o.Duration, 2*time.Second, "it has waited")
-	require.Equal(t, "second~1", o.Copy, "it was not archived for its timeout")
-	require.Empty(t, s.seen.of(resultCanceled))
-	close(gate)
-	require.Zero(t, s.awaitEmpty(t))
-	book.requireOnce(t, []string{"first", "second"})
-	require.Empty(t, reported)
-}

@@ -148,12 +148,16 @@ func TestOutcome_aStoreThatCannotBeAskedPostpones(t *testing.T) {
 	for name, c := range map[string]struct {
 		attempts int
 		err      error
-	}{"as it is": {attempts: 3, err: guard.ErrStore}, "as a copy": {attempts: 0, err: guard.ErrStore}, "a Guard that was closed": {attempts: 3, err: guard.ErrClosed}} {
+		opts     []guardasynq.Option
+	}{
+		"as it is": {attempts: 3, err: guard.ErrStore}, "as a copy": {attempts: 0, err: guard.ErrStore}, "a Guard that was closed": {attempts: 3, err: guard.ErrClosed},
+		"coalescing": {attempts: 0, err: guard.ErrStore, opts: []guardasynq.Option{guardasynq.WithBusy(guardasynq.Coalesce)}},
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var reported aqErrors
 			s, leases, w := newAqSite(t), newAqSite(t), newAqWork(t)
-			m := s.middlewareOf(t, leases.guard, guardasynq.FromType())
+			m := s.middlewareOf(t, leases.guard, guardasynq.FromType(), c.opts...)
 			s.serve(t, aqConfig(func(c *asynq.Config) { c.ErrorHandler = &reported }), m(w))
 			t.Cleanup(w.release)
 			if errors.Is(c.err, guard.ErrClosed) {

@@ -7,51 +7,8 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed-1795987d/onerun/internal/testkit/leftout"
-	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 	guardasynq "github.com/seed-1795987d/onerun/middleware/asynq"
 )
-
-// Two processes with all defaults, and a few customers with many tasks of 100 ms: 2 s of work one
-// after the other. A conflict between processes used to cost 10 s and more.
-func TestLong_replicasAreNoSlowerThanOneProcess(t *testing.T) {
-	leftout.IfShort(t)
-	t.Parallel()
-	resource := redistest.Start(t)
-	s := &lifeStorm{lifeSite: newLifeSite(t), resource: newLifeResource(resource.Client(t), "")}
-	s.config = lifeWorkerConfig{
-		Queue: s.queue.Addr(), Store: s.store.Addr(), Resource: resource.Addr(), Concurrency: 10, ShutdownTimeout: lifeSoon, Defaults: true,
-	}
-	const customers, tasks = 6, 120
-	for i := range tasks {
-		s.enqueue(t, i%customers, lifeTask{Work: 100, Kind: "heeding"})
-	}
-	all := []*lifeProcess{s.process(t, "first"), s.process(t, "second")}
-	for _, p := range all {
-		p.Says("ready")
-	}
-	start := time.Now()
-	lifeUntil(t, "all are done", func() bool { return resource.Client(t).SCard(t.Context(), "done").Val() == tasks })
-	took := time.Since(start)
-	require.Less(t, took, 10*time.Second, "of which 2 s are the work")
-	for _, p := range all {
-		p.CloseInput()
-		p.Ends()
-	}
-	require.Zero(t, s.awaitEmpty(t))
-	worked := map[string]int{}
-	for _, w := range s.resource.log(t) {
-		require.Empty(t, w.Over, "one at a time for each customer")
-		require.False(t, w.Refused)
-		if w.Op == "end" {
-			worked[w.Process]++
-		}
-	}
-	require.Equal(t, tasks, worked["first"]+worked["second"])
-	require.Positive(t, worked["first"])
-	require.Positive(t, worked["second"])
-	t.Logf("%v; %v", took, worked)
-}
 
 // What one process has postponed comes back when a run ends in another: nothing else would bring
 // it for ten minutes.
@@ -95,7 +52,7 @@ func TestReplicas_aTaskIsNotBroughtForARunThatGoesOn(t *testing.T) {
 	s.guard = lifeGuard(t, s.store)
 	s.serve(t, s.middleware(t, opts...)(h))
 	s.enqueue(t, "second", "one")
-	s.seen.await(t, resultPostponed)
+	s.seen.await(t, resultPostponed, 1)
 	time.Sleep(3 * time.Second) // in which it could wait some ten times
 	require.Len(t, s.seen.of(resultPostponed), 1)
 	close(gate)

@@ -19,8 +19,9 @@ import (
 )
 
 const (
-	// aqSoon is how long what should happen soon may take on a loaded machine.
-	aqSoon = 30 * time.Second
+	// aqSoon is how long what should happen soon may take on a loaded machine: asynq takes a minute
+	// to recover a task that a server has lost.
+	aqSoon = 2 * time.Minute
 	// aqPoll is how often a test looks whether it has happened.
 	aqPoll = 10 * time.Millisecond
 	// aqQuiet is how long a test watches that nothing happens.
