@@ -116,24 +116,6 @@ func (q *quorum) requireRefused(t *testing.T, g *guard.Guard, broken int) {
 	}
 }
 
-func TestFault23_aMinorityRestartsEmptyWhileHeld(t *testing.T) {
-	t.Parallel()
-	q := startQuorum(t, 5)
-	g := newGuard(t, q.locker(t), guard.WithTTL(3*ttl))
-	lease, err := g.Acquire(t.Context(), "k")
-	require.NoError(t, err)
-	onAll := func() bool { return q.held(t, lease) == 5 }
-	require.Eventually(t, onAll, 10*ttl, 10*time.Millisecond)
-	for round := range 2 {
-		q.servers[2*round].Restart()
-		q.servers[2*round+1].Restart()
-		require.Eventually(t, onAll, 10*ttl, 50*time.Millisecond, "all have it again, under its fence")
-		require.True(t, lease.Valid(), "%v", context.Cause(lease.Context()))
-	}
-	require.NoError(t, lease.Release(t.Context()))
-	q.requireFree(t, "k", ttl)
-}
-
 func TestFault23_aMajorityRestartsEmptyWhileHeld(t *testing.T) {
 	t.Parallel()
 	const ttl = 10 * ttl // a busy machine takes seconds to restart three servers

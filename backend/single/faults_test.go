@@ -73,12 +73,6 @@ func requireHeld(t *testing.T, lease *guard.Lease, d time.Duration) {
 	require.NoError(t, context.Cause(lease.Context()))
 }
 
-// requireFree asserts that somebody else gets the key soon.
-func requireFree(t *testing.T, rdb redis.UniversalClient, key string) {
-	t.Helper()
-	require.NoError(t, newGuard(t, rdb).Do(t.Context(), key, nothing, guard.WithWait(5*time.Second)))
-}
-
 func TestFault7_replyLostOnAcquire(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -92,21 +86,6 @@ func TestFault7_replyLostOnAcquire(t *testing.T) {
 	require.Equal(t, 1, ran, "its own claim is recognised")
 	require.GreaterOrEqual(t, server.Calls(t)["evalsha"], int64(3), "it was asked for twice, and released")
 	require.NoError(t, newGuard(t, server.Client(t)).Do(t.Context(), "k", nothing), "and released once for all")
-}
-
-func TestFault7_replyLostOnRenew(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
-	proxy := redistest.StartProxy(t, server.Addr())
-	const ttl = 6 * ttl // a busy machine can hold up this process for a second
-	g := newGuard(t, client(t, proxy.Addr()), guard.WithTTL(ttl))
-	lease := acquire(t, g, "k")
-	for n := range 3 {
-		proxy.DropReplyTo("evalsha", 1)
-		require.Eventually(t, func() bool { return proxy.Dropped() > n }, 10*ttl, time.Millisecond, "a reply is lost, and its connection")
-		requireHeld(t, lease, ttl/4)
-	}
-	require.NoError(t, lease.Release(t.Context()))
 }
 
 func TestFault7_replyLostOnRelease(t *testing.T) {
@@ -127,113 +106,6 @@ func TestFault7_replyLostOnRelease(t *testing.T) {
 			require.EqualValues(t, 2, server.Calls(t)["evalsha"], "it was sent twice")
 		})
 	}
-}
-
-func TestFault8_slowAcquireCountsFromBeforeTheRequest(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
-	proxy := redistest.StartProxy(t, server.Addr())
-	rdb := client(t, proxy.Addr())
-	const ttl = 2 * ttl // a busy machine adds some 100 ms to an answer
-	g := newGuard(t, rdb, guard.WithTTL(ttl))
-	require.NoError(t, g.Do(t.Context(), "warm", nothing))
-	for _, delay := range []time.Duration{ttl / 2, ttl * 3 / 4} {
-		proxy.Delay(delay)
-		var lease *guard.Lease
-		redistest.Within(t, ttl, "from the request to the end of the lease", func() {
-			var err error
-			lease, err = g.Acquire(t.Context(), "k", guard.WithoutRenewal())
-			proxy.Delay(0)
-			require.NoError(t, err)
-			requireLost(t, lease, guard.LossExpired)
-		})
-		_ = lease.Release(t.Context())
-	}
-	proxy.Delay(ttl * 11 / 10)
-	_, err := g.Acquire(t.Context(), "k")
-	require.ErrorIs(t, err, guard.ErrStore)
-	proxy.Delay(0)
-	requireFree(t, server.Client(t), "k")
-}
-
-func TestFault5_frozenServer(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
-	for _, pause := range []time.Duration{ttl / 5, ttl, 3 * ttl} {
-		t.Run(pause.String(), func(t *testing.T) {
-			// whose time-outs are go-redis' own: seconds
-			g := newGuard(t, client(t, server.Addr()))
-			require.NoError(t, g.Do(t.Context(), "warm", nothing))
-			lease := acquire(t, g, "k")
-			server.Freeze()
-			t.Cleanup(server.Thaw)
-			thawed := make(chan struct{})
-			time.AfterFunc(pause, func() {
-				server.Thaw()
-				close(thawed)
-			})
-
-			patience := min(pause, ttl) / 2
-			ctx, cancel := context.WithTimeout(t.Context(), patience)
-			defer cancel()
-			redistest.Within(t, patience+100*time.Millisecond, "a call that ends with its context", func() {
-				_, err := g.Acquire(ctx, "other")
-				require.ErrorIs(t, err, context.DeadlineExceeded)
-			})
-
-			if pause < ttl {
-				requireHeld(t, lease, 2*ttl)
-			} else {
-				requireLost(t, lease, guard.LossExpired)
-			}
-			<-thawed
-			_ = lease.Release(t.Context())
-			requireFree(t, server.Client(t), "k")
-			requireFree(t, server.Client(t), "other")
-		})
-	}
-}
-
-func TestFault9_blackHole(t *testing.T) {
-	t.Parallel()
-	for name, dark := range map[string]func(*redistest.Proxy){
-		"both ways": (*redistest.Proxy).GoDark, "requests": (*redistest.Proxy).DarkRequests, "replies": (*redistest.Proxy).DarkReplies,
-	} {
-		t.Run(name, func(t *testing.T) {
-			server := redistest.Start(t)
-			proxy := redistest.StartProxy(t, server.Addr())
-			g := newGuard(t, client(t, proxy.Addr()))
-			lease := acquire(t, g, "k")
-			dark(proxy)
-			requireLost(t, lease, guard.LossExpired)
-			cancelled, cancel := context.WithCancel(t.Context())
-			time.AfterFunc(50*time.Millisecond, cancel)
-			redistest.Within(t, 150*time.Millisecond, "a call that is cancelled after 50 ms", func() {
-				_, err := g.Acquire(cancelled, "other")
-				require.ErrorIs(t, err, context.Canceled)
-			})
-			proxy.Restore()
-			_ = lease.Release(t.Context())
-			requireFree(t, server.Client(t), "k")
-			requireFree(t, server.Client(t), "other")
-		})
-	}
-}
-
-func TestFault6_serverDownAndStaysDown(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
-	proxy := redistest.StartProxy(t, server.Addr())
-	g := newGuard(t, client(t, proxy.Addr(), func(o *redis.Options) { o.DialerRetries = 1 }))
-	lease := acquire(t, g, "k")
-	server.Kill()
-	before := proxy.Conns()
-	requireLost(t, lease, guard.LossExpired)
-	err := g.Do(t.Context(), "other", nothing)
-	require.ErrorIs(t, err, guard.ErrStore)
-	require.NotErrorIs(t, err, guard.ErrLost)
-	require.Less(t, proxy.Conns()-before, 100, "no busy loop of dials")
-	require.ErrorIs(t, lease.Release(t.Context()), guard.ErrLost)
 }
 
 func TestFaults10to12_keyGoneUnderTheHolder(t *testing.T) {
@@ -281,26 +153,6 @@ func TestFault11_fencesGrowAcrossAFlushInTheSameInstant(t *testing.T) {
 	}
 }
 
-func TestFault13_scriptsFlushed(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
-	rdb := server.Client(t)
-	g := newGuard(t, rdb)
-	lease := acquire(t, g, "k")
-	others := []*guard.Lease{acquire(t, g, "k2"), acquire(t, g, "k3")}
-	for range 15 {
-		require.NoError(t, rdb.ScriptFlush(t.Context()).Err())
-		requireHeld(t, lease, 100*time.Millisecond)
-	}
-	for _, other := range others {
-		require.True(t, other.Valid())
-	}
-	require.NoError(t, rdb.ScriptFlush(t.Context()).Err())
-	require.NoError(t, lease.Release(t.Context()))
-	require.NoError(t, rdb.ScriptFlush(t.Context()).Err())
-	require.NoError(t, g.Do(t.Context(), "k", nothing))
-}
-
 func TestFault14_scriptThatBlocksTheServer(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, "--busy-reply-threshold", "50")
@@ -318,28 +170,6 @@ func TestFault14_scriptThatBlocksTheServer(t *testing.T) {
 	require.Error(t, <-blocked)
 	requireHeld(t, lease, 2*time.Second) // renewed as soon as it could be
 	require.NoError(t, lease.Release(t.Context()))
-}
-
-func TestFault15_outOfMemory(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
-	rdb := server.Client(t)
-	g := newGuard(t, rdb)
-	plain, once, hold := acquire(t, g, "plain"), acquire(t, g, "once", guard.WithOnce(time.Minute)), acquire(t, g, "hold", guard.WithMinHold(time.Minute))
-	require.NoError(t, once.SetRecord([]byte("the answer")))
-	require.NoError(t, rdb.ConfigSet(t.Context(), "maxmemory", "1").Err())
-
-	var failed *guard.StoreError
-	require.ErrorAs(t, g.Do(t.Context(), "new", nothing), &failed)
-	require.Equal(t, driver.KindOOM, failed.Kind)
-	requireHeld(t, plain, 2*ttl) // renewing works
-	require.NoError(t, plain.Release(t.Context()), "and so does releasing")
-	require.NoError(t, once.Complete(t.Context()))
-	require.NoError(t, hold.Release(t.Context()))
-	var done *guard.DoneError
-	require.ErrorAs(t, g.Do(t.Context(), "once", nothing), &done)
-	require.Equal(t, "the answer", string(done.Record))
-	require.ErrorIs(t, g.Do(t.Context(), "hold", nothing), guard.ErrBusy)
 }
 
 func TestFault16_serverThatRefuses(t *testing.T) {
@@ -397,18 +227,6 @@ func TestFault16_serverThatIsLoading(t *testing.T) {
 	require.NoError(t, lease.Release(t.Context()), "a lease that was saved is still ours")
 }
 
-func TestFault19_serverRestartsEmpty(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
-	const ttl = 5 * ttl // a busy machine takes some 100 ms to restart a server
-	g := newGuard(t, server.Client(t), guard.WithTTL(ttl))
-	lease := acquire(t, g, "k")
-	server.Restart()
-	require.Less(t, requireLost(t, lease, guard.LossNotHeld), ttl)
-	require.ErrorIs(t, lease.Release(t.Context()), guard.ErrLost)
-	require.Greater(t, acquire(t, g, "k").Fence(), lease.Fence())
-}
-
 func TestFault20_failoverThatForgetsTheLease(t *testing.T) {
 	t.Parallel()
 	sentinel := redistest.StartSentinel(t)
@@ -458,42 +276,6 @@ func TestFault21_slotMovesUnderAHeldLease(t *testing.T) {
 	require.NoError(t, g.Do(t.Context(), "k", nothing))
 }
 
-func TestFault24_applicationEmptiesTheConnectionPool(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
-	rdb := client(t, server.Addr(), func(o *redis.Options) { o.PoolSize = 1 })
-	g := newGuard(t, rdb)
-	lease := acquire(t, g, "k")
-	popped := make(chan error, 1)
-	go func() { popped <- rdb.BLPop(context.Background(), 4*time.Second, "queue").Err() }()
-	require.Eventually(t, func() bool { return rdb.PoolStats().IdleConns == 0 }, time.Second, time.Millisecond)
-
-	requireHeld(t, lease, 3*ttl)
-	require.NoError(t, g.Do(t.Context(), "other", nothing))
-	require.NoError(t, lease.Release(t.Context()))
-	require.Empty(t, popped, "nobody has waited for the application")
-	require.ErrorIs(t, <-popped, redis.Nil)
-	requireFree(t, rdb, "k")
-}
-
-func TestFault25_clientClosedUnderTheGuard(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
-	rdb := client(t, server.Addr())
-	locker := single.New(rdb)
-	g, err := guard.New(locker, guard.WithTTL(ttl), guard.WithHook(faultmetrics.Watch(t, shows).Hook))
-	require.NoError(t, err)
-	lease := acquire(t, g, "k")
-	require.NoError(t, rdb.Close())
-	require.NoError(t, locker.Close())
-	var failed *guard.StoreError
-	require.ErrorAs(t, g.Do(t.Context(), "other", nothing), &failed)
-	require.Equal(t, driver.KindClosed, failed.Kind)
-	requireLost(t, lease, guard.LossExpired)
-	require.ErrorIs(t, lease.Release(t.Context()), guard.ErrLost)
-	requireFree(t, server.Client(t), "k")
-}
-
 func TestFaults_aLeaseWithoutATTLEndsWithinADay(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -514,4 +296,37 @@ func TestFaults_aLeaseWithoutATTLEndsWithinADay(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, held)
 	require.LessOrEqual(t, admin.PTTL(t.Context(), lease).Val(), time.Minute, "its holder lives")
+}
+
+func TestFault8_slowAcquireCountsFromBeforeTheRequest(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	proxy := redistest.StartProxy(t, server.Addr())
+	rdb := client(t, proxy.Addr())
+	const ttl = 2 * ttl // a busy machine adds some 100 ms to an answer
+	g := newGuard(t, rdb, guard.WithTTL(ttl))
+	require.NoError(t, g.Do(t.Context(), "warm", nothing))
+	for _, delay := range []time.Duration{ttl / 2, ttl * 3 / 4} {
+		proxy.Delay(delay)
+		var lease *guard.Lease
+		redistest.Within(t, ttl, "from the request to the end of the lease", func() {
+			var err error
+			lease, err = g.Acquire(t.Context(), "k", guard.WithoutRenewal())
+			proxy.Delay(0)
+			require.NoError(t, err)
+			requireLost(t, lease, guard.LossExpired)
+		})
+		_ = lease.Release(t.Context())
+	}
+	proxy.Delay(ttl * 11 / 10)
+	_, err := g.Acquire(t.Context(), "k")
+	require.ErrorIs(t, err, guard.ErrStore)
+	proxy.Delay(0)
+	requireFree(t, server.Client(t), "k")
+}
+
+// requireFree asserts that somebody else gets the key soon.
+func requireFree(t *testing.T, rdb redis.UniversalClient, key string) {
+	t.Helper()
+	require.NoError(t, newGuard(t, rdb).Do(t.Context(), key, nothing, guard.WithWait(5*time.Second)))
 }
