@@ -20,15 +20,22 @@ import (
 
 func TestSuite_serviceThatParsesLua(t *testing.T) {
 	t.Parallel()
-	onEach(t, guardtest.Run, func(t *testing.T) place {
-		server := redistest.Start(t)
-		proxy := redistest.StartRefusing(t, server.Addr(), false)
-		flush := flusher(t, server)
-		return place{
-			func(t testing.TB) redis.UniversalClient { return behind(t, proxy) }, flush,
-			func(s *guardtest.Backend) { s.Flush = flush },
-		}
-	})
+	onEach(t, guardtest.RunExclusion, parsingPlace)
+}
+
+func TestLong_suiteOnAServiceThatParsesLua(t *testing.T) {
+	redistest.Long(t)
+	onEach(t, guardtest.Run, parsingPlace)
+}
+
+func parsingPlace(t *testing.T) place {
+	server := redistest.Start(t)
+	proxy := redistest.StartRefusing(t, server.Addr(), false)
+	flush := flusher(t, server)
+	return place{
+		func(t testing.TB) redis.UniversalClient { return behind(t, proxy) }, flush,
+		func(s *guardtest.Backend) { s.Flush = flush },
+	}
 }
 
 func TestServiceThatParsesLua_eachKindOfLockerWorks(t *testing.T) {
