@@ -65,7 +65,8 @@ func TestServiceThatParsesLua_eachKindOfLockerWorks(t *testing.T) {
 				require.ErrorIs(t, g.Do(ctx, key, nothing), guard.ErrDone)
 				require.NoError(t, g.Close(ctx))
 				warner, _ := l.(driver.Warner)
-				require.Eventually(t, func() bool { // a probe that a busy machine answers too late is repeated
+				// a probe that a busy machine answers too late is repeated
+				require.Eventually(t, func() bool {
 					warnings := warner.Warnings(ctx)
 					return len(warnings) == 1 && strings.Contains(warnings[0].Error(), "script_check_enable")
 				}, settled, 100*time.Millisecond)

@@ -40,7 +40,8 @@ func TestRun_passesAMegabyteOfArguments(t *testing.T) {
 // A signal that comes before the command has started ends the run, also if the keeper is stuck.
 func TestRun_aSignalEndsARunWhoseKeeperIsStuck(t *testing.T) {
 	s := newSite(t)
-	for n, start := 0, time.Now(); time.Since(start) < time.Minute; n++ { // until a keeper is suspended in time
+	// until a keeper is suspended in time
+	for n, start := 0, time.Now(); time.Since(start) < time.Minute; n++ {
 		key, began := fmt.Sprint("k", n), fmt.Sprint("began", n)
 		args := append([]string{"run", key, "--", "sh", "-c", "echo >" + began + "; exec sleep 100"}, manyArguments()...)
 		e := s.start(args...)

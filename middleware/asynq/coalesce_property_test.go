@@ -71,7 +71,8 @@ func (h *aqHistory) around(next asynq.Handler) asynq.Handler {
 		err := next.ProcessTask(ctx, task)
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		if err == nil && t.settled.IsZero() { // an error postpones it: a busy machine may answer too late
+		// an error postpones it: a busy machine may answer too late
+		if err == nil && t.settled.IsZero() {
 			t.settled = time.Now()
 		}
 		return err
