@@ -56,7 +56,7 @@ func TestQueue_dropsCallersThatHaveLeft(t *testing.T) {
 	require.NoError(t, err)
 	start := func(ctx context.Context, name string, left *atomic.Int64) {
 		for i := range callers {
-			l.StartAcquire(ctx, claim(fmt.Sprint(name, i), "id"), func(_ driver.Answer, err error) {
+			l.Start(ctx, driver.OpAcquire, []driver.Claim{claim(fmt.Sprint(name, i), "id")}, driver.After{}, func(_ int, _ driver.Answer, err error) {
 				if err != nil {
 					left.Add(1)
 				}
@@ -116,7 +116,8 @@ func TestQueue_goesOnWhenOneOfTheMostBatchesEnds(t *testing.T) {
 	l := single.New(wrapped{rdb})
 	var ended atomic.Int64
 	start := func(n int) {
-		l.StartAcquire(t.Context(), claim(fmt.Sprint("k", n), "id"), func(driver.Answer, error) { ended.Add(1) })
+		claims := []driver.Claim{claim(fmt.Sprint("k", n), "id")}
+		l.Start(t.Context(), driver.OpAcquire, claims, driver.After{}, func(int, driver.Answer, error) { ended.Add(1) })
 	}
 	waiting := func(n int64) func() bool { return func() bool { return hook.waiting.Load() == n } }
 	for n := range most {

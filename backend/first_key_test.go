@@ -92,7 +92,7 @@ func TestProxies_theFirstBatchIsSafe(t *testing.T) {
 			for i := range claims {
 				claims[i] = driver.Claim{Key: fmt.Sprint("key", i), ID: "one", Owner: "one", TTL: time.Minute}
 			}
-			one.AcquireBatch(t.Context(), claims, func(i int, g driver.Answer, err error) {
+			driver.Await(t.Context(), one, driver.OpAcquire, claims, driver.After{}, func(i int, g driver.Answer, err error) {
 				require.NoError(t, err)
 				require.Equal(t, driver.Granted, g.State)
 			})
@@ -132,7 +132,7 @@ func TestProxies_aFailedProbeProvesNothing(t *testing.T) {
 		claims[i] = driver.Claim{Key: fmt.Sprint("key", i), ID: "one", Owner: "one", TTL: time.Minute}
 	}
 	before := server.Calls(t)["evalsha"]
-	l.AcquireBatch(t.Context(), claims, func(_ int, g driver.Answer, err error) {
+	driver.Await(t.Context(), l, driver.OpAcquire, claims, driver.After{}, func(_ int, g driver.Answer, err error) {
 		require.NoError(t, err)
 		require.Equal(t, driver.Granted, g.State)
 	})

@@ -123,19 +123,19 @@ func (f *batcher) send(t testing.TB, ops ...op) ([]answer, []int) {
 	t.Helper()
 	came, open := f.gate.hold()
 
-	starter := f.locker.(driver.Starter)
 	var all sync.WaitGroup
 	start := func(o op, done func(answer)) {
 		all.Add(1)
+		op := driver.OpAcquire
 		if o.release {
-			starter.StartRelease(t.Context(), o.claim, o.after, func(held bool, err error) {
-				done(answer{held: held, err: err})
-				all.Done()
-			})
-			return
+			op = driver.OpRelease
 		}
-		starter.StartAcquire(t.Context(), o.claim, func(grant driver.Answer, err error) {
-			done(answer{grant: grant, err: err})
+		driver.AsyncOf(f.locker).Start(t.Context(), op, []driver.Claim{o.claim}, o.after, func(_ int, a driver.Answer, err error) {
+			if o.release {
+				done(answer{held: a.Held, err: err})
+			} else {
+				done(answer{grant: a, err: err})
+			}
 			all.Done()
 		})
 	}

@@ -106,26 +106,21 @@ func (r *rogue) Warnings(context.Context) []error {
 	return nil
 }
 
-// A starting rogue has the calls that answer later, and the batch of renewals.
+// A starting rogue has the calls that answer later.
 type starting struct{ *rogue }
 
-func (s starting) StartAcquire(ctx context.Context, c driver.Claim, done func(driver.Answer, error)) {
-	s.fails("StartAcquire")
-	go func() { done(s.Locker.TryAcquire(ctx, c)) }()
-}
-
-func (s starting) StartRelease(ctx context.Context, c driver.Claim, after driver.After, done func(bool, error)) {
-	s.fails("StartRelease")
-	go func() { done(s.Locker.Release(ctx, c, after)) }()
-}
-
-func (s starting) RenewBatch(ctx context.Context, claims []driver.Claim, report func(int, bool, error)) {
+func (s starting) Start(
+	ctx context.Context, op driver.Op, claims []driver.Claim, after driver.After, done func(i int, a driver.Answer, err error),
+) {
+	in := "Start " + string(op)
 	for i, c := range claims {
-		if i == 1 {
-			s.fails("RenewBatch")
+		if i == len(claims)-1 {
+			s.fails(in)
 		}
-		held, err := s.Locker.Renew(ctx, c)
-		report(i, held, err)
+		go func() {
+			a, err := driver.Call(ctx, s.Locker, op, c, after)
+			done(i, a, err)
+		}()
 	}
 }
 
@@ -138,9 +133,8 @@ var rogueCalls = map[string]func(ctx context.Context, l guard.Locker) error{
 		_, err := l.Renew(ctx, claimed("k"))
 		return err
 	},
-	"RenewBatch": func(ctx context.Context, l guard.Locker) (err error) {
-		b, _ := l.(driver.BatchRenewer)
-		b.RenewBatch(ctx, []driver.Claim{claimed("k"), claimed("other")}, func(i int, _ bool, e error) {
+	"Start renew": func(ctx context.Context, l guard.Locker) (err error) {
+		driver.Await(ctx, l, driver.OpRenew, []driver.Claim{claimed("k"), claimed("other")}, driver.After{}, func(i int, _ driver.Answer, e error) {
 			if i == 1 {
 				err = e
 			}
@@ -199,12 +193,12 @@ func claimed(key string) driver.Claim {
 }
 
 // rogueOperations are the operations of a node, and the call of the quorum that uses each.
-var rogueOperations = map[string]string{"StartAcquire": "TryAcquire", "StartRelease": "Release", "ServerID": "TryAcquire"}
+var rogueOperations = map[string]string{"Start acquire": "TryAcquire", "Start release": "Release", "ServerID": "TryAcquire"}
 
 var faults = map[string]func(){"panic": func() { panic("boom") }, "goexit": runtime.Goexit}
 
 func TestQuorum_containsNodesThatPanicOrEndTheirGoroutines(t *testing.T) {
-	operations := []string{"StartAcquire", "StartRelease", "ServerID"}
+	operations := []string{"Start acquire", "Start release", "ServerID"}
 	for call := range rogueCalls {
 		operations = append(operations, call)
 	}
@@ -219,7 +213,7 @@ func TestQuorum_containsNodesThatPanicOrEndTheirGoroutines(t *testing.T) {
 							r := &rogue{Locker: memory.New(), fault: f}
 							all = append(all, r)
 							switch operation {
-							case "StartAcquire", "StartRelease", "RenewBatch":
+							case "Start acquire", "Start release", "Start renew":
 								nodes = append(nodes, starting{r})
 							default:
 								nodes = append(nodes, r)
@@ -254,7 +248,7 @@ func TestQuorum_containsNodesThatPanicOrEndTheirGoroutines(t *testing.T) {
 						if err != errEnded { //nolint:errorlint // it is never wrapped
 							requireContained(t, err, fault, rogues > 1 || operation == "Forget" || operation == "Warnings")
 						} else {
-							require.Contains(t, []string{"StartAcquire", "StartRelease"}, operation)
+							require.Contains(t, []string{"Start acquire", "Start release"}, operation)
 						}
 						for _, r := range all {
 							r.in.Store("")
@@ -288,12 +282,12 @@ func requireContained(t *testing.T, err error, fault string, fails bool) {
 func TestBoth_containsASideWhoseRenewalsPanicOrEndTheirGoroutines(t *testing.T) {
 	for fault, f := range faults {
 		for at := range 2 {
-			for _, operation := range []string{"Renew", "RenewBatch"} {
+			for _, operation := range []string{"Renew", "Start renew"} {
 				t.Run(fmt.Sprintf("%s of side %d in %s", fault, at, operation), func(t *testing.T) {
 					sides := [2]*rogue{{Locker: memory.New(), fault: f}, {Locker: memory.New(), fault: f}}
 					type plain struct{ driver.Locker } // has no batches
 					l := both.New(plain{sides[0]}, plain{sides[1]})
-					if operation == "RenewBatch" {
+					if operation == "Start renew" {
 						l = both.New(starting{sides[0]}, starting{sides[1]})
 					}
 					for _, key := range []string{"k", "other"} {
@@ -301,7 +295,7 @@ func TestBoth_containsASideWhoseRenewalsPanicOrEndTheirGoroutines(t *testing.T) 
 						require.NoError(t, err)
 					}
 					sides[at].in.Store(operation)
-					requireContained(t, rogueCalls["RenewBatch"](t.Context(), l), fault, true)
+					requireContained(t, rogueCalls["Start renew"](t.Context(), l), fault, true)
 				})
 			}
 		}

@@ -95,7 +95,7 @@ func TestMinUptime_refusesLongLeasesInABatch(t *testing.T) {
 			}, 10*time.Second, 50*time.Millisecond)
 			long := driver.Claim{Key: name + "-long", ID: "b", Owner: "b", TTL: 2 * time.Second}
 			errs := make([]error, 3)
-			l.(driver.BatchAcquirer).AcquireBatch(t.Context(), []driver.Claim{long, short, long},
+			driver.Await(t.Context(), l, driver.OpAcquire, []driver.Claim{long, short, long}, driver.After{},
 				func(i int, _ driver.Answer, err error) { errs[i] = err })
 			for _, i := range []int{0, 2} {
 				var failed *guard.StoreError

@@ -46,18 +46,20 @@ func TestTogether_aCallerThatLeavesDoesNotEndTheScriptOfOthers(t *testing.T) {
 // machine has paused, they may not.
 func (f *batcher) leave(ctx context.Context) (answers []answer, together bool) {
 	f.sent++
-	starter := f.locker.(driver.Starter)
+	start := func(ctx context.Context, op driver.Op, key string, done func(driver.Answer, error)) {
+		driver.AsyncOf(f.locker).Start(ctx, op, []driver.Claim{claim(key, "id")}, driver.After{}, func(_ int, a driver.Answer, err error) { done(a, err) })
+	}
 	var all sync.WaitGroup
 	all.Add(4)
 	came, open := f.gate.hold()
-	starter.StartRelease(ctx, claim("k", "id"), driver.After{}, func(bool, error) { all.Done() })
+	start(ctx, driver.OpRelease, "k", func(driver.Answer, error) { all.Done() })
 	<-came
 	came, reach := f.gate.hold()
 	leaver, leave := context.WithCancel(ctx)
-	starter.StartAcquire(leaver, claim(fmt.Sprint("leaver", f.sent), "id"), func(driver.Answer, error) { all.Done() })
+	start(leaver, driver.OpAcquire, fmt.Sprint("leaver", f.sent), func(driver.Answer, error) { all.Done() })
 	answers = make([]answer, 2)
 	for i := range answers {
-		starter.StartAcquire(ctx, claim(fmt.Sprint("other", f.sent, i), "id"), func(grant driver.Answer, err error) {
+		start(ctx, driver.OpAcquire, fmt.Sprint("other", f.sent, i), func(grant driver.Answer, err error) {
 			answers[i] = answer{grant: grant, err: err}
 			all.Done()
 		})

@@ -53,13 +53,13 @@ func makeCounters(b *testing.B, rdb *redis.Client) {
 	for i := range claims {
 		claims[i] = driver.Claim{Key: fmt.Sprint("counters:", i), ID: rand.Text(), TTL: ttl}
 	}
-	failed := func(_ int, ok bool, err error) {
-		if err != nil || !ok {
-			b.Error("a counter was not made: ", ok, err)
-		}
+	for _, op := range []driver.Op{driver.OpAcquire, driver.OpRelease} {
+		driver.Await(b.Context(), l, op, claims, driver.After{}, func(_ int, a driver.Answer, err error) {
+			if err != nil || a.State != driver.Granted && !a.Held {
+				b.Error("a counter was not made: ", a, err)
+			}
+		})
 	}
-	l.AcquireBatch(b.Context(), claims, func(i int, g driver.Answer, err error) { failed(i, g.State == driver.Granted, err) })
-	l.ReleaseBatch(b.Context(), claims, failed)
 	time.Sleep(settling)
 }
 

@@ -12,15 +12,15 @@ type backend struct {
 	locker     Locker
 	comparable bool // the Locker can be compared with another
 	facts      driver.Description
-	batch      driver.BatchRenewer // nil if the Locker is none
-	subscriber driver.Subscriber   // nil if the Locker is none
-	ledger     driver.Ledger       // nil if the Locker is none
-	inspector  driver.Inspector    // nil if the Locker is none
+	async      driver.Async      // nil if the Locker is none
+	subscriber driver.Subscriber // nil if the Locker is none
+	ledger     driver.Ledger     // nil if the Locker is none
+	inspector  driver.Inspector  // nil if the Locker is none
 }
 
 func newBackend(l Locker) backend {
 	b := backend{locker: l, comparable: reflect.ValueOf(l).Comparable(), facts: driver.Describe(l)}
-	b.batch, _ = l.(driver.BatchRenewer)
+	b.async, _ = l.(driver.Async)
 	b.subscriber, _ = l.(driver.Subscriber)
 	b.ledger, _ = l.(driver.Ledger)
 	b.inspector, _ = l.(driver.Inspector)

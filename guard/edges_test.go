@@ -204,14 +204,20 @@ func TestWithFair_takesOverFromAHolderWithAShortTTL(t *testing.T) {
 	})
 }
 
-// batchStore is a testStore with a RenewBatch that the test provides.
-type batchStore struct {
+// asyncStore is a testStore whose renewals are batches, which the test answers.
+type asyncStore struct {
 	*testStore
-	renew func(ctx context.Context, claims []driver.Claim, report func(i int, held bool, err error))
+	renew func(ctx context.Context, claims []driver.Claim, done func(i int, a driver.Answer, err error))
 }
 
-func (s *batchStore) RenewBatch(ctx context.Context, claims []driver.Claim, report func(i int, held bool, err error)) {
-	s.renew(ctx, claims, report)
+func (s *asyncStore) Start(
+	ctx context.Context, op driver.Op, claims []driver.Claim, after driver.After, done func(i int, a driver.Answer, err error),
+) {
+	if op == driver.OpRenew {
+		s.renew(ctx, claims, done)
+		return
+	}
+	driver.Each{Locker: s}.Start(ctx, op, claims, after, done)
 }
 
 // A backend that panics or ends its goroutine has not answered, so renewal continues.
@@ -219,14 +225,14 @@ func TestRenewal_continuesIfTheBackendPanics(t *testing.T) {
 	for _, a := range aborts {
 		t.Run(a.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				store := &batchStore{testStore: newTestStore()}
+				store := &asyncStore{testStore: newTestStore()}
 				var calls atomic.Int32
-				store.renew = func(ctx context.Context, claims []driver.Claim, report func(i int, held bool, err error)) {
+				store.renew = func(ctx context.Context, claims []driver.Claim, done func(i int, a driver.Answer, err error)) {
 					if calls.Add(1) == 1 {
-						report(0, true, nil)
+						done(0, driver.Answer{Held: true}, nil)
 						a.abort()
 					}
-					store.memory.RenewBatch(ctx, claims, report)
+					driver.Each{Locker: store.memory}.Start(ctx, driver.OpRenew, claims, driver.After{}, done)
 				}
 				g, err := guard.New(store, guard.WithTTL(ttl))
 				require.NoError(t, err)
@@ -241,7 +247,37 @@ func TestRenewal_continuesIfTheBackendPanics(t *testing.T) {
 	}
 }
 
-// Without a BatchRenewer, renewals use a bounded number of goroutines. Calls that never return do
+// An answer that comes after the renewal was given up counts no more, and Close does not wait for
+// it.
+func TestRenewal_endsWithoutAnAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &asyncStore{testStore: newTestStore()}
+		var mu sync.Mutex
+		var late []func()
+		store.renew = func(_ context.Context, claims []driver.Claim, done func(i int, a driver.Answer, err error)) {
+			mu.Lock()
+			defer mu.Unlock()
+			for i := range claims {
+				late = append(late, func() { done(i, driver.Answer{Held: true}, nil) })
+			}
+		}
+		g, err := guard.New(store, guard.WithTTL(ttl))
+		require.NoError(t, err)
+		lease := hold(t, g, "k")
+		<-lease.Context().Done()
+		var lost *guard.LostError
+		require.ErrorAs(t, lease.Release(t.Context()), &lost)
+		require.Equal(t, guard.LossExpired, lost.Reason)
+		start := time.Now()
+		require.NoError(t, g.Close(t.Context()))
+		require.Zero(t, time.Since(start))
+		for _, answer := range late {
+			answer()
+		}
+	})
+}
+
+// Without an Async, renewals use a bounded number of goroutines. Calls that never return do
 // not count towards the bound.
 func TestRenewal_withoutBatchesTakesABoundedNumberOfGoroutines(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {

@@ -33,7 +33,7 @@ type Guard struct {
 	reporter   reporter
 	cleaner    cleaner
 	broken     brokenLeases
-	renewers   chan struct{} // renewals under way, if the Locker is no BatchRenewer
+	renewers   chan struct{} // renewals under way, if the Locker is no Async
 	gaveUp     *lazyctx.Stop // ends calls to the store: Close waits for them no longer
 	unheld     *lazyctx.Stop // ends renewals: Close has nothing left to renew
 	active     tasks         // acquisitions under way, and holders
@@ -165,7 +165,7 @@ func (g *Guard) unlock() {
 	}
 }
 
-// tryAcquire and releaseClaim call the Locker. Close counts the calls that have not returned.
+// tryAcquire, releaseClaim and await call the Locker. Close counts calls that have not returned.
 func (g *Guard) tryAcquire(ctx context.Context, c driver.Claim) (driver.Answer, error) {
 	g.calls.Add(1)
 	defer g.calls.Add(-1)
@@ -176,6 +176,12 @@ func (g *Guard) releaseClaim(ctx context.Context, c driver.Claim, after driver.A
 	g.calls.Add(1)
 	defer g.calls.Add(-1)
 	return g.locker.Release(ctx, c, after)
+}
+
+func (g *Guard) await(ctx context.Context, op driver.Op, claims []driver.Claim, done func(i int, a driver.Answer, err error)) {
+	g.calls.Add(1)
+	defer g.calls.Add(-1)
+	driver.Await(ctx, g.locker, op, claims, driver.After{}, done)
 }
 
 // sleep sleeps until an instant, or until wake has a value. It returns false if a context or

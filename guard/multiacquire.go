@@ -137,8 +137,7 @@ func eachKey(keys []*keyState, f func(k *keyState) error) {
 // if the Locker can. These requests pass the queues by: each of two calls could be the head of the
 // queue that the other one waits in.
 func (s *multiAcquire) acquireBatch(keys []*keyState) {
-	l, ok := s.guard.locker.(driver.BatchAcquirer)
-	if !ok {
+	if s.guard.async == nil {
 		return
 	}
 	var claims []driver.Claim
@@ -154,7 +153,7 @@ func (s *multiAcquire) acquireBatch(keys []*keyState) {
 		}
 		a.prepare(a.set.joins())
 		i := len(claims)
-		claims, answers = append(claims, a.claim), append(answers, queue.Answer{Err: errUnreported})
+		claims, answers = append(claims, a.claim), append(answers, queue.Answer{})
 		k.get = func() (*holder, error) {
 			if h, err := a.answered(answers[i].Grant, answers[i].Err); h != nil || err != nil {
 				return h, err
@@ -163,20 +162,17 @@ func (s *multiAcquire) acquireBatch(keys []*keyState) {
 		}
 	}
 	if len(claims) > 0 {
-		s.guard.callBatch(s.ctx, requestTimeout(s.set.ttl), 0, func(ctx context.Context) {
-			l.AcquireBatch(ctx, claims, func(i int, g driver.Answer, err error) { answers[i] = queue.Answer{Grant: g, Err: err} })
-		})
+		ctx := s.guard.callContext(s.ctx, requestTimeout(s.set.ttl), 0)
+		defer ctx.End(nil)
+		s.guard.await(ctx, driver.OpAcquire, claims, func(i int, g driver.Answer, err error) { answers[i] = queue.Answer{Grant: g, Err: err} })
 	}
 }
 
-// callBatch makes one call to the store. A panic of the Locker leaves claims without a report.
-func (g *Guard) callBatch(ctx context.Context, timeout, grace time.Duration, f func(ctx context.Context)) {
+// callContext returns the context of a call to the store. The caller must end it.
+func (g *Guard) callContext(ctx context.Context, timeout, grace time.Duration) *lazyctx.Context {
 	call := lazyctx.NewCall(ctx, g.clock.Time(g.clock.Now()+timeout), grace)
 	call.Stop = g.gaveUp
-	defer call.End(nil)
-	g.calls.Add(1)
-	defer g.calls.Add(-1)
-	contain(func() { f(call) })
+	return call
 }
 
 // own returns the settings for one of the keys. The maximum hold begins when all are held.
@@ -223,8 +219,7 @@ func (g *Guard) releaseAll(ctx context.Context, leases []*Lease) error {
 // releaseBatch sends the releases in one call to the store, if the Locker can. It leaves those
 // without an answer to release.end.
 func (g *Guard) releaseBatch(ctx context.Context, releases []release) {
-	l, ok := g.locker.(driver.BatchAcquirer)
-	if !ok {
+	if g.async == nil {
 		return
 	}
 	var sent []*release
@@ -237,16 +232,13 @@ func (g *Guard) releaseBatch(ctx context.Context, releases []release) {
 	if len(sent) == 0 {
 		return
 	}
-	errs, held := make([]error, len(sent)), make([]bool, len(sent))
-	for i := range errs {
-		errs[i] = errUnreported
-	}
-	g.callBatch(ctx, releaseTimeout(sent[0].claim.TTL), releaseGrace, func(ctx context.Context) {
-		l.ReleaseBatch(ctx, claims, func(i int, h bool, err error) { held[i], errs[i] = h, err })
-	})
+	answers := make([]queue.Answer, len(sent))
+	call := g.callContext(ctx, releaseTimeout(sent[0].claim.TTL), releaseGrace)
+	defer call.End(nil)
+	g.await(call, driver.OpRelease, claims, func(i int, a driver.Answer, err error) { answers[i] = queue.Answer{Grant: a, Err: err} })
 	for i, r := range sent {
-		if err := r.noteCall(r.at, errs[i]); err == nil {
-			r.answered(held[i], nil)
+		if err := r.noteCall(r.at, answers[i].Err); err == nil {
+			r.answered(answers[i].Grant.Held, nil)
 		}
 	}
 }

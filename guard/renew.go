@@ -12,11 +12,7 @@ import (
 	"github.com/seed-1795987d/onerun/internal/lazyctx"
 )
 
-// errUnreported is the error of a claim on which the backend did not report.
-var errUnreported = errors.New("the backend did not report on the claim")
-
-// renewersAtOnce bounds the renewals that are under way at a time, for a Locker that is no
-// BatchRenewer.
+// renewersAtOnce bounds the renewals that are under way at a time, for a Locker that is no Async.
 const renewersAtOnce = 64
 
 // renewalAfter returns when to renew a lease whose validity counts from the instant sent: at a
@@ -46,7 +42,6 @@ type renewal struct {
 	claim      driver.Claim
 	sent       time.Duration
 	anchor     time.Duration // see storeLease.extendValidity
-	report     sync.Once
 	// overdue means that the next renewal no longer waits for the answer. Guard.mu guards it.
 	overdue bool
 }
@@ -95,7 +90,7 @@ func (g *Guard) renewalPause(ttl time.Duration, failures int) time.Duration {
 
 // renew renews the batch, which has one TTL, and notes the answer to each.
 func (g *Guard) renew(batch []*renewal) {
-	if g.batch == nil {
+	if g.async == nil {
 		g.renewEach(batch)
 		return
 	}
@@ -105,19 +100,7 @@ func (g *Guard) renew(batch []*renewal) {
 	for i, r := range batch {
 		claims[i] = r.claim
 	}
-	err := errAborted // unless RenewBatch returns
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("%w: %v", errAborted, p)
-		}
-		for _, r := range batch {
-			r.answer(false, err)
-		}
-	}()
-	g.calls.Add(1)
-	defer g.calls.Add(-1)
-	g.batch.RenewBatch(ctx, claims, func(i int, held bool, err error) { batch[i].answer(held, err) })
-	err = errUnreported
+	g.await(ctx, driver.OpRenew, claims, func(i int, a driver.Answer, err error) { batch[i].answered(a.Held, err) })
 }
 
 // begin notes that the renewals are about to be sent, and returns their context. It ends when no
@@ -162,15 +145,12 @@ func (g *Guard) renewOne(ctx context.Context, r *renewal) {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("%w: %v", errAborted, p)
 		}
-		r.answer(held, err)
+		r.answered(held, err)
 	}()
 	g.calls.Add(1)
 	defer g.calls.Add(-1)
 	held, err = g.locker.Renew(ctx, r.claim)
 }
-
-// answer notes the first answer to the renewal.
-func (r *renewal) answer(held bool, err error) { r.report.Do(func() { r.answered(held, err) }) }
 
 // answered notes the answer to a renewal. If the lease was handed off meanwhile, the answer is for
 // the holder that has it now.

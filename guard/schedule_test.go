@@ -28,11 +28,25 @@ type batches struct {
 	goroutines   atomic.Int64 // the largest number seen
 }
 
-func (b *batches) RenewBatch(ctx context.Context, claims []driver.Claim, report func(int, bool, error)) {
-	b.sent.Add(1)
-	b.claims.Add(int64(len(claims)))
-	b.goroutines.Store(max(b.goroutines.Load(), int64(runtime.NumGoroutine())))
-	b.Locker.RenewBatch(ctx, claims, report)
+func (b *batches) Start(
+	ctx context.Context, op driver.Op, claims []driver.Claim, after driver.After, done func(i int, a driver.Answer, err error),
+) {
+	if op == driver.OpRenew {
+		b.sent.Add(1)
+		b.claims.Add(int64(len(claims)))
+		b.goroutines.Store(max(b.goroutines.Load(), int64(runtime.NumGoroutine())))
+	}
+	startNow(ctx, b.Locker, op, claims, after, done)
+}
+
+// startNow makes the calls in the caller's goroutine.
+func startNow(
+	ctx context.Context, l guard.Locker, op driver.Op, claims []driver.Claim, after driver.After, done func(i int, a driver.Answer, err error),
+) {
+	for i, c := range claims {
+		a, err := driver.Call(ctx, l, op, c, after)
+		done(i, a, err)
+	}
 }
 
 func TestSchedule_needsAConstantNumberOfGoroutines(t *testing.T) {
@@ -83,20 +97,21 @@ func TestSchedule_renewsInBatches(t *testing.T) {
 	})
 }
 
-// forgetful reports twice on claims of the key a and never on other claims.
+// forgetful answers twice to renewals of the key a, and never to those of other keys.
 type forgetful struct{ *memory.Locker }
 
-func (f forgetful) RenewBatch(ctx context.Context, claims []driver.Claim, report func(int, bool, error)) {
-	for i, c := range claims {
-		if c.Key == "a" {
-			held, err := f.Renew(ctx, c)
-			report(i, held, err)
-			report(i, false, nil)
+func (f forgetful) Start(
+	ctx context.Context, op driver.Op, claims []driver.Claim, after driver.After, done func(i int, a driver.Answer, err error),
+) {
+	startNow(ctx, f.Locker, op, claims, after, func(i int, a driver.Answer, err error) {
+		if claims[i].Key == "a" {
+			done(i, a, err)
+			done(i, driver.Answer{}, nil)
 		}
-	}
+	})
 }
 
-func TestSchedule_takesTheFirstReportOnEachClaim(t *testing.T) {
+func TestSchedule_takesTheFirstAnswerToEachClaim(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, err := guard.New(forgetful{memory.New()}, guard.WithTTL(ttl))
 		require.NoError(t, err)
@@ -106,7 +121,7 @@ func TestSchedule_takesTheFirstReportOnEachClaim(t *testing.T) {
 		var lost *guard.LostError
 		require.ErrorAs(t, b.Release(t.Context()), &lost)
 		require.Equal(t, guard.LossExpired, lost.Reason)
-		require.ErrorContains(t, lost.Renew, "did not report")
+		require.ErrorContains(t, lost.Renew, "no answer")
 		require.NoError(t, g.Close(t.Context()))
 	})
 }

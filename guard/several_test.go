@@ -441,20 +441,13 @@ func (s *severalStore) batch(ctx context.Context, claims []driver.Claim) {
 	}
 }
 
-func (s *severalStore) AcquireBatch(ctx context.Context, claims []driver.Claim, report func(i int, g driver.Answer, err error)) {
-	s.batch(ctx, claims)
-	for i, c := range claims {
-		g, err := s.memory.TryAcquire(ctx, c)
-		report(i, g, err)
+func (s *severalStore) Start(
+	ctx context.Context, op driver.Op, claims []driver.Claim, after driver.After, done func(i int, a driver.Answer, err error),
+) {
+	if op != driver.OpRenew {
+		s.batch(ctx, claims)
 	}
-}
-
-func (s *severalStore) ReleaseBatch(ctx context.Context, claims []driver.Claim, report func(i int, held bool, err error)) {
-	s.batch(ctx, claims)
-	for i, c := range claims {
-		held, err := s.memory.Release(ctx, c, driver.After{})
-		report(i, held, err)
-	}
+	startNow(ctx, s.memory, op, claims, after, done)
 }
 
 // together runs f in virtual time with a Guard over a severalStore.

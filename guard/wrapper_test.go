@@ -57,23 +57,10 @@ func (s *innerStore) Release(ctx context.Context, c driver.Claim, after driver.A
 	return s.Locker.Release(ctx, c, after)
 }
 
-func (s *innerStore) RenewBatch(ctx context.Context, claims []driver.Claim, report func(int, bool, error)) {
-	s.calls.add(driver.OpRenew, claims...)
-	s.Locker.RenewBatch(ctx, claims, report)
-}
-
-func (s *innerStore) AcquireBatch(ctx context.Context, claims []driver.Claim, report func(int, driver.Answer, error)) {
-	for i, c := range claims {
-		g, err := s.TryAcquire(ctx, c)
-		report(i, g, err)
-	}
-}
-
-func (s *innerStore) ReleaseBatch(ctx context.Context, claims []driver.Claim, report func(int, bool, error)) {
-	for i, c := range claims {
-		held, err := s.Release(ctx, c, driver.After{})
-		report(i, held, err)
-	}
+func (s *innerStore) Start(
+	ctx context.Context, op driver.Op, claims []driver.Claim, after driver.After, done func(i int, a driver.Answer, err error),
+) {
+	startNow(ctx, s, op, claims, after, done)
 }
 
 // An outerStore records the calls that it passes on.

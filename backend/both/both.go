@@ -54,12 +54,12 @@ const (
 )
 
 var (
-	_ driver.Locker       = (*Locker)(nil)
-	_ driver.BatchRenewer = (*Locker)(nil)
-	_ driver.Describer    = (*Locker)(nil)
-	_ driver.Warner       = (*Locker)(nil)
-	_ driver.Subscriber   = (*Locker)(nil)
-	_ driver.Ledger       = (*Locker)(nil)
+	_ driver.Locker     = (*Locker)(nil)
+	_ driver.Async      = (*Locker)(nil)
+	_ driver.Describer  = (*Locker)(nil)
+	_ driver.Warner     = (*Locker)(nil)
+	_ driver.Subscriber = (*Locker)(nil)
+	_ driver.Ledger     = (*Locker)(nil)
 )
 
 // New returns a Locker on the backend that a fleet leaves and the one to which it moves. All

@@ -2,7 +2,7 @@ package both
 
 import (
 	"context"
-	"errors"
+	"slices"
 	"sync"
 
 	"github.com/seed-1795987d/onerun/backend/internal/contain"
@@ -11,85 +11,78 @@ import (
 
 // Renew implements driver.Locker. It returns false if either side does.
 func (l *Locker) Renew(ctx context.Context, c driver.Claim) (held bool, err error) {
-	l.RenewBatch(ctx, []driver.Claim{c}, func(_ int, h bool, e error) { held, err = h, e })
+	driver.Await(ctx, l, driver.OpRenew, []driver.Claim{c}, driver.After{}, func(_ int, a driver.Answer, e error) { held, err = a.Held, e })
 	return held, err
 }
 
-// RenewBatch implements driver.BatchRenewer. It sends a batch to each side at the same time.
-func (l *Locker) RenewBatch(ctx context.Context, claims []driver.Claim, report func(i int, held bool, err error)) {
-	claims = append([]driver.Claim(nil), claims...)
+// Start implements driver.Async. It sends a batch of renewals to each side at the same time.
+func (l *Locker) Start(
+	ctx context.Context, op driver.Op, claims []driver.Claim, after driver.After, done func(i int, a driver.Answer, err error),
+) {
+	if op != driver.OpRenew {
+		driver.Each{Locker: l}.Start(ctx, op, claims, after, done)
+		return
+	}
+	claims = slices.Clone(claims)
 	for i := range claims {
 		claims[i] = onSide(claims[i])
 	}
 	all := make([]renewal, len(claims))
-	var sides sync.WaitGroup
-	for _, s := range l.sides {
-		sides.Go(func() {
-			report := func(i int, held bool, err error) {
+	for at, s := range l.sides {
+		answer := func(i int, a driver.Answer, err error) {
+			if err != nil {
+				err = s.error(op, claims[i].Key, err)
+			}
+			if all[i].add(at, a.Held, err) {
+				held, err := all[i].result()
+				done(i, driver.Answer{Held: held}, err)
+			}
+		}
+		go contain.Call(func() (none driver.Answer, _ error) {
+			driver.AsyncOf(s.Locker).Start(ctx, op, claims, after, answer)
+			return none, nil
+		}, func(none driver.Answer, err error) {
+			for i := range claims {
 				if err != nil {
-					err = s.error(driver.OpRenew, claims[i].Key, err)
-				}
-				if all[i].add(held, err) {
-					report(i, all[i].err == nil && !all[i].lost, all[i].result())
+					answer(i, none, err)
 				}
 			}
-			contain.Batch(len(claims), errUnreported, report, func(report func(i int, held bool, err error)) {
-				s.renewBatch(ctx, claims, report)
-			})
 		})
 	}
-	sides.Wait()
 }
-
-// errUnreported is the error of a claim on which a side has not reported.
-var errUnreported = errors.New("it has not reported on the claim")
 
 // A renewal is what the sides have answered to the renewal of one claim.
 type renewal struct {
 	mu       sync.Mutex
-	answers  int
-	lost     bool  // a side does not hold the claim
-	err      error // a side has failed
+	answered [2]bool // by side
+	lost     bool    // a side does not hold the claim
+	err      error   // a side has failed
 	reported bool
 }
 
-// add adds an answer. It returns true if the result is known now: at once if the claim is lost.
-func (r *renewal) add(held bool, err error) (known bool) {
+// add adds a side's first answer. It returns true if the result is known now: at once if the claim
+// is lost.
+func (r *renewal) add(at int, held bool, err error) (known bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.reported {
+	if r.reported || r.answered[at] {
 		return false
 	}
-	r.answers++
+	r.answered[at] = true
 	switch {
 	case err != nil:
 		r.err = err
 	case !held:
 		r.lost = true
 	}
-	r.reported = r.lost || r.answers == len(Locker{}.sides)
+	r.reported = r.lost || r.answered == [2]bool{true, true}
 	return r.reported
 }
 
-// result returns the error of a renewal whose result is known.
-func (r *renewal) result() error {
+// result returns the answer to a renewal whose result is known.
+func (r *renewal) result() (held bool, err error) {
 	if r.lost {
-		return nil
+		return false, nil
 	}
-	return r.err
-}
-
-// renewBatch renews the claims on a side, and calls report once for each.
-func (s side) renewBatch(ctx context.Context, claims []driver.Claim, report func(i int, held bool, err error)) {
-	if b, ok := s.Locker.(driver.BatchRenewer); ok {
-		b.RenewBatch(ctx, claims, report)
-		return
-	}
-	var all sync.WaitGroup
-	for i, c := range claims {
-		all.Go(func() {
-			contain.Call(func() (bool, error) { return s.Renew(ctx, c) }, func(held bool, err error) { report(i, held, err) })
-		})
-	}
-	all.Wait()
+	return r.err == nil, r.err
 }

@@ -31,9 +31,8 @@ type Locker struct {
 }
 
 var (
-	_ driver.Locker       = (*Locker)(nil)
-	_ driver.BatchRenewer = (*Locker)(nil)
-	_ driver.Describer    = (*Locker)(nil)
+	_ driver.Locker    = (*Locker)(nil)
+	_ driver.Describer = (*Locker)(nil)
 )
 
 // New returns an empty Locker.
@@ -94,14 +93,6 @@ func (l *Locker) Renew(ctx context.Context, c driver.Claim) (bool, error) {
 	held, _ := e.Renew(c, now, &l.counter)
 	l.plan(e)
 	return held, nil
-}
-
-// RenewBatch implements driver.BatchRenewer.
-func (l *Locker) RenewBatch(ctx context.Context, claims []driver.Claim, report func(i int, held bool, err error)) {
-	for i, c := range claims {
-		held, err := l.Renew(ctx, c)
-		report(i, held, err)
-	}
 }
 
 // Release implements driver.Locker.

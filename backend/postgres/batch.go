@@ -11,7 +11,7 @@ import (
 	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
-var _ driver.BatchRenewer = (*Locker)(nil)
+var _ driver.Async = (*Locker)(nil)
 
 const (
 	// maxBatch is how many claims a statement renews, unless a single call has more.
@@ -24,20 +24,30 @@ const (
 
 // Renew implements driver.Locker.
 func (l *Locker) Renew(ctx context.Context, c driver.Claim) (held bool, err error) {
-	l.RenewBatch(ctx, []driver.Claim{c}, func(_ int, h bool, e error) { held, err = h, e })
+	l.renewBatch(ctx, []driver.Claim{c}, func(_ int, a driver.Answer, e error) { held, err = a.Held, e })
 	return held, err
 }
 
-// RenewBatch implements driver.BatchRenewer, by one statement. Claims that share their key, and
-// those of a row that is locked, are renewed one by one.
-func (l *Locker) RenewBatch(
-	ctx context.Context, claims []driver.Claim, report func(i int, held bool, err error),
+// Start implements driver.Async. Renewals are one statement.
+func (l *Locker) Start(
+	ctx context.Context, op driver.Op, claims []driver.Claim, after driver.After, done func(i int, a driver.Answer, err error),
 ) {
+	if op == driver.OpRenew {
+		go l.renewBatch(ctx, claims, done)
+		return
+	}
+	driver.Each{Locker: l}.Start(ctx, op, claims, after, done)
+}
+
+// renewBatch renews the claims by one statement. Claims that share their key, and those of a row
+// that is locked, are renewed one by one. It returns when all have an answer, soon after ctx has
+// ended at the latest.
+func (l *Locker) renewBatch(ctx context.Context, claims []driver.Claim, done func(i int, a driver.Answer, err error)) {
 	slots := make(chan struct{}, maxSingle)
 	var single sync.WaitGroup
 	for i, a := range l.merger.renew(ctx, claims) {
 		if !a.again {
-			report(i, a.held, a.err)
+			done(i, driver.Answer{Held: a.held}, a.err)
 			continue
 		}
 		single.Go(func() {
@@ -48,7 +58,7 @@ func (l *Locker) RenewBatch(
 					return r.Renew(claims[i], r.now, &r.last)
 				})
 			})
-			report(i, held, err)
+			done(i, driver.Answer{Held: held}, err)
 		})
 	}
 	single.Wait()

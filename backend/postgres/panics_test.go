@@ -64,7 +64,7 @@ var rogueCalls = map[string]func(ctx context.Context, l *postgres.Locker) error{
 	},
 	"renew batch": func(ctx context.Context, l *postgres.Locker) (err error) {
 		claims := []driver.Claim{{Key: "a", ID: "a", TTL: time.Second}, {Key: "b", ID: "b", TTL: time.Second, MaxHolders: 2}}
-		l.RenewBatch(ctx, claims, func(_ int, _ bool, e error) { err = e })
+		driver.Await(ctx, l, driver.OpRenew, claims, driver.After{}, func(_ int, _ driver.Answer, e error) { err = e })
 		return err
 	},
 	"release": func(ctx context.Context, l *postgres.Locker) error {

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
@@ -22,6 +21,7 @@ var (
 type ballot struct {
 	locker *Locker
 	claim  driver.Claim
+	claims []driver.Claim // it alone
 	order  *callOrder
 	start  time.Time
 	votes  *gathering[driver.Answer]
@@ -44,7 +44,7 @@ func (l *Locker) TryAcquire(ctx context.Context, c driver.Claim) (driver.Answer,
 		c.Fences.Hint = l.clocks.hint(l.quorum)
 	}
 	b := &ballot{
-		locker: l, claim: c, order: order, start: time.Now(),
+		locker: l, claim: c, claims: []driver.Claim{c}, order: order, start: time.Now(),
 		votes: newGathering[driver.Answer](order, len(l.nodes)),
 	}
 	t, err := b.hold(ctx)
@@ -98,19 +98,19 @@ func (b *ballot) hold(ctx context.Context) (t tally, err error) {
 }
 
 // vote sends the claim to the node, in its turn.
-func (b *ballot) vote(ctx context.Context, n *node, done func(vote)) {
+func (b *ballot) vote(ctx context.Context, n *node, done func(int, vote)) {
 	if b.order.at[n.index].releasing.Load() > 0 {
-		done(vote{node: n, err: errReleasing})
+		done(0, vote{node: n, err: errReleasing})
 		return
 	}
-	n.acquire(ctx, &b.claim, func(v vote) {
+	n.start(ctx, driver.OpAcquire, b.claims, driver.After{}, func(i int, v vote) {
 		if v.err == nil {
 			b.locker.clocks.observe(n.index, v.value.Clock, v.sent)
 		}
 		if v.value.State == driver.Done {
 			b.votes.wakeAt(1) // one may decide
 		}
-		done(v)
+		done(i, v)
 	})
 }
 
@@ -128,7 +128,7 @@ func (b *ballot) win(ctx context.Context, t tally) (reserved int, err error) {
 	l := b.locker
 	lease := b.claim
 	lease.Fence, lease.Fences = t.fence, driver.FenceRequest{Reserve: max(b.claim.Fences.Reserve, 0)}
-	var raised *gathering[struct{}]
+	var raised *gathering[driver.Answer]
 	votes := b.votes.handle(func(votes []vote) func(vote) {
 		have := 0
 		for _, v := range votes {
@@ -138,7 +138,7 @@ func (b *ballot) win(ctx context.Context, t tally) (reserved int, err error) {
 			}
 		}
 		if have < l.quorum {
-			raised = newGathering[struct{}](b.order, len(l.nodes))
+			raised = newGathering[driver.Answer](b.order, len(l.nodes))
 		}
 		for _, n := range l.nodes {
 			if !hasReplied(n, votes) {
@@ -155,7 +155,7 @@ func (b *ballot) win(ctx context.Context, t tally) (reserved int, err error) {
 		b.correct(ctx, v, lease, raised)
 	}
 	if raised != nil {
-		got := raised.wait(ctx, 1, func(got []reply[struct{}], late bool) (bool, time.Duration) {
+		got := raised.wait(ctx, 1, func(got []vote, late bool) (bool, time.Duration) {
 			possible := answered(got) + len(l.nodes) - len(got)
 			if answered(got) >= l.quorum || possible < l.quorum {
 				return true, 0
@@ -189,7 +189,7 @@ func (b *ballot) win(ctx context.Context, t tally) (reserved int, err error) {
 // the node reserve what the lease reserves, and tells raised when this is done. Every later
 // majority has one of the nodes of this one in it. So its fence is higher than that of the lease
 // and of all claims to which it is handed off.
-func (b *ballot) correct(ctx context.Context, v vote, lease driver.Claim, raised *gathering[struct{}]) {
+func (b *ballot) correct(ctx context.Context, v vote, lease driver.Claim, raised *gathering[driver.Answer]) {
 	l, n, a := b.locker, v.node, v.value
 	switch {
 	case wants(v): // the node keeps others away, but the claim holds the key on other nodes
@@ -207,21 +207,21 @@ func (b *ballot) correct(ctx context.Context, v vote, lease driver.Claim, raised
 		l.releaseAt(b.order, n, lease, false)
 		l.reacquireAt(b.order, n, lease, func(err error) { confirm(raised, n, err) })
 	case raised != nil:
-		raised.ask(ctx, []*node{n}, lease.TTL, func(ctx context.Context, n *node, done func(reply[struct{}])) {
-			n.renewBatch(ctx, []driver.Claim{lease}, func(int, bool, error) {}, func(r reply[struct{}]) {
-				if errors.Is(r.err, guard.ErrLost) {
-					r.err = errOther
+		raised.ask(ctx, []*node{n}, lease.TTL, func(ctx context.Context, n *node, done func(int, vote)) {
+			n.start(ctx, driver.OpRenew, []driver.Claim{lease}, driver.After{}, func(i int, v vote) {
+				if v.err == nil && !v.value.Held {
+					v.err = errOther
 				}
-				done(r)
+				done(i, v)
 			})
 		})
 	}
 }
 
 // confirm tells raised, unless it is nil, whether the node has the lease under its fence.
-func confirm(raised *gathering[struct{}], n *node, err error) {
+func confirm(raised *gathering[driver.Answer], n *node, err error) {
 	if raised != nil {
-		raised.add(reply[struct{}]{node: n, err: err})
+		raised.add(vote{node: n, err: err})
 	}
 }
 

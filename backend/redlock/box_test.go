@@ -32,7 +32,7 @@ type box struct {
 	asked  map[driver.Op]int
 }
 
-var _ driver.BatchRenewer = (*box)(nil)
+var _ driver.Async = (*box)(nil)
 
 func nodesOf(boxes []*box) (nodes []guard.Locker) {
 	for _, b := range boxes {
@@ -154,11 +154,21 @@ func (b *box) TryAcquire(ctx context.Context, c driver.Claim) (driver.Answer, er
 }
 
 func (b *box) Renew(ctx context.Context, c driver.Claim) (held bool, err error) {
-	b.RenewBatch(ctx, []driver.Claim{c}, func(_ int, h bool, e error) { held, err = h, e })
+	b.renew(ctx, []driver.Claim{c}, func(_ int, a driver.Answer, e error) { held, err = a.Held, e })
 	return held, err
 }
 
-func (b *box) RenewBatch(ctx context.Context, claims []driver.Claim, report func(int, bool, error)) {
+func (b *box) Start(
+	ctx context.Context, op driver.Op, claims []driver.Claim, after driver.After, done func(i int, a driver.Answer, err error),
+) {
+	if op == driver.OpRenew {
+		go b.renew(ctx, claims, done)
+		return
+	}
+	driver.Each{Locker: b}.Start(ctx, op, claims, after, done)
+}
+
+func (b *box) renew(ctx context.Context, claims []driver.Claim, done func(i int, a driver.Answer, err error)) {
 	held := make([]bool, len(claims))
 	err := b.do(ctx, driver.OpRenew, len(claims), func(l *memory.Locker) {
 		for i, c := range claims {
@@ -167,7 +177,7 @@ func (b *box) RenewBatch(ctx context.Context, claims []driver.Claim, report func
 		}
 	})
 	for i := range claims {
-		report(i, err == nil && held[i], err)
+		done(i, driver.Answer{Held: err == nil && held[i]}, err)
 	}
 }
 

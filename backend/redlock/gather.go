@@ -44,9 +44,9 @@ func gather[T any](
 	ctx context.Context, nodes []*node, longest time.Duration, call func(context.Context, *node) (T, error), enough decision[T],
 ) []reply[T] {
 	g := newGathering[T](nil, len(nodes))
-	g.ask(ctx, nodes, longest, func(ctx context.Context, n *node, done func(reply[T])) {
+	g.ask(ctx, nodes, longest, func(ctx context.Context, n *node, done func(int, reply[T])) {
 		go contain.Call(func() (T, error) { return call(ctx, n) }, func(value T, err error) {
-			done(reply[T]{node: n, value: value, err: err})
+			done(0, reply[T]{node: n, value: value, err: err})
 		})
 	})
 	return g.wait(ctx, 1, enough)
@@ -55,12 +55,12 @@ func gather[T any](
 // ask calls the nodes at once. The calls must not block. They go on after the caller has left, as
 // long as detach says.
 func (g *gathering[T]) ask(
-	ctx context.Context, nodes []*node, longest time.Duration, call func(context.Context, *node, func(reply[T])),
+	ctx context.Context, nodes []*node, longest time.Duration, call func(context.Context, *node, func(int, reply[T])),
 ) {
 	of := detach(ctx, longest)
 	open := &atomic.Int32{}
 	open.Store(int32(len(nodes)))
-	done := func(r reply[T]) {
+	done := func(_ int, r reply[T]) {
 		defer g.order.end(r.node)
 		g.add(r)
 		if open.Add(-1) == 0 {

@@ -209,8 +209,9 @@ func (l *Locker) onlyHere(ctx context.Context, keys []string, at int) []string {
 // Break implements driver.Inspector. It returns true if the claim has lost the key on a majority of
 // the nodes. If that is not known, because nodes have failed, it returns an error.
 func (l *Locker) Break(ctx context.Context, key, id string, b driver.Break) (bool, error) {
-	got, err := askAll(ctx, l, driver.OpInspect, key, inspectTimeout, func(ctx context.Context, n driver.Inspector) (bool, error) {
-		return n.Break(ctx, key, id, b)
+	got, err := askAll(ctx, l, driver.OpInspect, key, inspectTimeout, func(ctx context.Context, n driver.Inspector) (a driver.Answer, err error) {
+		a.Held, err = n.Break(ctx, key, id, b)
+		return a, err
 	})
 	if err != nil {
 		return false, err

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -30,13 +29,12 @@ var errStuck = errors.New("it has not answered for some time")
 // A node is one of the stores of a quorum.
 type node struct {
 	driver.Locker
-	index   int
-	name    string // for errors
-	addr    string // for hooks
-	facts   driver.Description
-	starter driver.Starter
-	batch   driver.BatchRenewer
-	locker  *Locker
+	index  int
+	name   string // for errors
+	addr   string // for hooks
+	facts  driver.Description
+	async  driver.Async
+	locker *Locker
 
 	epoch    time.Time
 	asked    atomic.Int64 // calls under way
@@ -45,15 +43,8 @@ type node struct {
 }
 
 func newNode(of *Locker, i int, l driver.Locker) *node {
-	n := &node{Locker: l, locker: of, index: i, name: fmt.Sprintf("node %d", i+1), facts: driver.Describe(l), epoch: time.Now()}
+	n := &node{Locker: l, locker: of, index: i, name: fmt.Sprintf("node %d", i+1), facts: driver.Describe(l), async: driver.AsyncOf(l), epoch: time.Now()}
 	n.addr = cmp.Or(n.facts.Addr, n.name)
-	n.starter, n.batch = blocking{l}, blocking{l}
-	if starter, ok := l.(driver.Starter); ok {
-		n.starter = starter
-	}
-	if batch, ok := l.(driver.BatchRenewer); ok {
-		n.batch = batch
-	}
 	return n
 }
 
@@ -98,117 +89,77 @@ func (n *node) end(err error) {
 	}
 }
 
-// report reports a call to the hooks that was sent at the instant and returned err.
-func (n *node) report(ctx context.Context, op driver.Op, sent time.Time, err error) {
+// ended counts out a request that has all its answers, and reports it to the hooks.
+func (n *node) ended(r *request) {
+	var err error
+	if failed := r.failed.Load(); failed != nil {
+		err = *failed
+	}
+	n.end(err)
 	for _, call := range n.locker.calls {
 		func() {
 			defer func() { _ = recover() }() // a hook only reports
-			call(ctx, guard.CallEvent{Event: guard.Event{Start: sent}, Op: op, Node: n.addr, Duration: time.Since(sent), Err: err})
+			call(r.ctx, guard.CallEvent{Event: guard.Event{Start: r.sent}, Op: r.op, Node: n.addr, Duration: time.Since(r.sent), Err: err})
 		}()
 	}
 }
 
-// A request is a call to a node whose answer comes later.
-type request[T any] struct {
-	reply[T]
+// A request is one call to a node for each of some claims. The answers come later.
+type request struct {
+	node     *node
 	ctx      context.Context
 	op       driver.Op
-	answered atomic.Bool
-	done     func(reply[T])
+	sent     time.Time
+	claims   []driver.Claim
+	answered []atomic.Bool
+	room     [1]atomic.Bool        // so that a single claim needs no slice of its own
+	open     atomic.Int32          // answers that have not come
+	failed   atomic.Pointer[error] // one of the errors
+	done     func(i int, v vote)
 }
 
-// call starts a call to the node, and calls done with its first answer. start is given the
-// function that answers.
-func call[T any](ctx context.Context, n *node, op driver.Op, key string, start func(func(T, error)), done func(reply[T])) {
-	r := &request[T]{reply: reply[T]{node: n, sent: time.Now()}, ctx: ctx, op: op, done: done}
-	if r.err = n.begin(op, key); r.err != nil {
-		done(r.reply)
+// start starts a call for each of the claims. It calls done with the first reply to each, from any
+// goroutine, and reports them to the hooks as one call.
+func (n *node) start(ctx context.Context, op driver.Op, claims []driver.Claim, after driver.After, done func(i int, v vote)) {
+	r := &request{node: n, ctx: ctx, op: op, sent: time.Now(), claims: claims, done: done}
+	if r.answered = r.room[:]; len(claims) > 1 {
+		r.answered = make([]atomic.Bool, len(claims))
+	}
+	r.open.Store(int32(len(claims)))
+	if err := n.begin(op, claims[0].Key); err != nil {
+		for i := range claims {
+			done(i, vote{node: n, sent: r.sent, err: err})
+		}
 		return
 	}
-	contain.Call(func() (none T, _ error) { start(r.answer); return none, nil }, func(none T, err error) {
-		if err != nil { // it could not begin
-			r.answer(none, err)
-		}
-	})
-}
-
-// answer passes the first answer on, and reports it to the hooks.
-func (r *request[T]) answer(value T, err error) {
-	if r.answered.CompareAndSwap(false, true) {
-		r.node.end(err)
-		r.node.report(r.ctx, r.op, r.sent, err)
-		r.value, r.err = value, err
-		r.done(r.reply)
-	}
-}
-
-// acquire asks for the key and calls done with the reply, from any goroutine.
-func (n *node) acquire(ctx context.Context, c *driver.Claim, done func(vote)) {
-	call(ctx, n, driver.OpAcquire, c.Key, func(answer func(driver.Answer, error)) { n.starter.StartAcquire(ctx, *c, answer) }, done)
-}
-
-// release releases the claim and calls done with the reply, from any goroutine.
-func (n *node) release(ctx context.Context, c *driver.Claim, after driver.After, done func(reply[bool])) {
-	call(ctx, n, driver.OpRelease, c.Key, func(answer func(bool, error)) { n.starter.StartRelease(ctx, *c, after, answer) }, done)
-}
-
-// A blocking Locker has the abilities of a node by a goroutine for each call.
-type blocking struct{ driver.Locker }
-
-// StartAcquire implements driver.Starter.
-func (l blocking) StartAcquire(ctx context.Context, c driver.Claim, done func(driver.Answer, error)) {
-	go contain.Call(func() (driver.Answer, error) { return l.TryAcquire(ctx, c) }, done)
-}
-
-// StartRelease implements driver.Starter.
-func (l blocking) StartRelease(ctx context.Context, c driver.Claim, after driver.After, done func(bool, error)) {
-	go contain.Call(func() (bool, error) { return l.Release(ctx, c, after) }, done)
-}
-
-// RenewBatch implements driver.BatchRenewer.
-func (l blocking) RenewBatch(ctx context.Context, claims []driver.Claim, report func(i int, held bool, err error)) {
-	var all sync.WaitGroup
-	for i, c := range claims {
-		all.Go(func() {
-			contain.Call(func() (bool, error) { return l.Renew(ctx, c) }, func(held bool, err error) { report(i, held, err) })
-		})
-	}
-	all.Wait()
-}
-
-// renewBatch renews the claims. It calls report once for each, from any goroutine. Then it calls
-// done, with an error if not all are renewed.
-func (n *node) renewBatch(
-	ctx context.Context, claims []driver.Claim, report func(i int, held bool, err error), done func(reply[struct{}]),
-) {
-	batch := n.batch
-	if len(claims) == 1 {
-		batch = blocking{n.Locker} // it costs less
-	}
-	begun := false
-	call(ctx, n, driver.OpRenew, claims[0].Key, func(answer func(struct{}, error)) {
-		begun = true
-		go contain.Call(func() (struct{}, error) {
-			var failed atomic.Pointer[error] // one of them
-			contain.Batch(len(claims), errSilent, func(i int, held bool, err error) {
-				if err := orLost(claims[i], held, err); err != nil {
-					failed.Store(&err)
-				}
-				report(i, held, err)
-			}, func(report func(i int, held bool, err error)) { batch.RenewBatch(ctx, claims, report) })
-			if err := failed.Load(); err != nil {
-				return struct{}{}, *err
-			}
-			return struct{}{}, nil
-		}, answer)
-	}, func(r reply[struct{}]) {
+	contain.Call(func() (none driver.Answer, _ error) {
+		n.async.Start(ctx, op, claims, after, r.answer)
+		return none, nil
+	}, func(none driver.Answer, err error) {
 		for i := range claims {
-			if !begun {
-				report(i, false, r.err)
+			if err != nil { // it could not begin
+				r.answer(i, none, err)
 			}
 		}
-		done(r)
 	})
+}
+
+// answer passes on the first answer to a call. After the last one, it reports the request.
+func (r *request) answer(i int, a driver.Answer, err error) {
+	if !r.answered[i].CompareAndSwap(false, true) {
+		return
+	}
+	failed := err
+	if r.op == driver.OpRenew {
+		failed = orLost(r.claims[i], a.Held, err)
+	}
+	if failed != nil {
+		r.failed.Store(&failed)
+	}
+	if r.open.Add(-1) == 0 {
+		r.node.ended(r)
+	}
+	r.done(i, vote{node: r.node, sent: r.sent, value: a, err: err})
 }
 
 // orLost returns err, or a *guard.LostError if the node has forgotten the claim.

@@ -136,11 +136,11 @@ func (o *callOrder) end(n *node) {
 
 // background makes a call for which no caller waits, and calls done with its reply.
 func background[T any](
-	o *callOrder, n *node, first bool, limit time.Duration, call func(context.Context, func(reply[T])), done func(reply[T]),
+	o *callOrder, n *node, first bool, limit time.Duration, call func(context.Context, func(int, reply[T])), done func(reply[T]),
 ) {
 	o.start(n, first, func(n *node) {
 		ctx, cancel := context.WithTimeout(context.Background(), limit)
-		call(ctx, func(r reply[T]) {
+		call(ctx, func(_ int, r reply[T]) {
 			defer o.end(n)
 			cancel()
 			done(r)

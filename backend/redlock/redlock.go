@@ -55,10 +55,10 @@ type Locker struct {
 }
 
 var (
-	_ driver.Locker       = (*Locker)(nil)
-	_ driver.Describer    = (*Locker)(nil)
-	_ driver.BatchRenewer = (*Locker)(nil)
-	_ driver.Warner       = (*Locker)(nil)
+	_ driver.Locker    = (*Locker)(nil)
+	_ driver.Describer = (*Locker)(nil)
+	_ driver.Async     = (*Locker)(nil)
+	_ driver.Warner    = (*Locker)(nil)
 )
 
 // New returns a Locker on the nodes. A majority is more than half of them, so an even number

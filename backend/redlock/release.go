@@ -32,20 +32,21 @@ func (l *Locker) Release(ctx context.Context, c driver.Claim, after driver.After
 	order := l.orders.enter(c.ID)
 	defer order.leave()
 	order.released.Store(true)
-	g := newGathering[bool](order, len(l.nodes))
-	g.handle(func([]reply[bool]) func(reply[bool]) {
-		return func(r reply[bool]) {
+	g := newGathering[driver.Answer](order, len(l.nodes))
+	g.handle(func([]vote) func(vote) {
+		return func(r vote) {
 			if r.err != nil || order.at[r.node.index].unknown.Load() {
 				l.releaseAgain(order, r.node, c, after)
 			}
 		}
 	})
-	g.ask(ctx, l.nodes, max(c.TTL, releaseAtLeast), func(ctx context.Context, n *node, done func(reply[bool])) {
-		n.release(ctx, &c, after, done)
+	claims := []driver.Claim{c}
+	g.ask(ctx, l.nodes, max(c.TTL, releaseAtLeast), func(ctx context.Context, n *node, done func(int, vote)) {
+		n.start(ctx, driver.OpRelease, claims, after, done)
 	})
 	quorum, spare := l.quorum, len(l.nodes)-l.quorum
 	var held, gone int
-	got := g.wait(ctx, spare+1, func(got []reply[bool], _ bool) (bool, time.Duration) {
+	got := g.wait(ctx, spare+1, func(got []vote, _ bool) (bool, time.Duration) {
 		held, gone = countHeld(got)
 		pending := len(l.nodes) - len(got)
 		return held >= quorum || gone > spare || held+pending < quorum && gone+pending <= spare, 0
@@ -60,11 +61,11 @@ func (l *Locker) Release(ctx context.Context, c driver.Claim, after driver.After
 }
 
 // countHeld returns how many nodes have answered that they held the claim, and that they did not.
-func countHeld(got []reply[bool]) (held, gone int) {
+func countHeld(got []vote) (held, gone int) {
 	for _, r := range got {
 		switch {
 		case r.err != nil:
-		case r.value:
+		case r.value.Held:
 			held++
 		default:
 			gone++
@@ -79,9 +80,9 @@ func countHeld(got []reply[bool]) (held, gone int) {
 func (l *Locker) releaseAt(order *callOrder, n *node, c driver.Claim, unknown bool) {
 	at := &order.at[n.index]
 	at.releasing.Add(1)
-	background(order, n, true, releaseTimeout(c.TTL), func(ctx context.Context, done func(reply[bool])) {
-		n.release(ctx, &c, driver.After{}, done)
-	}, func(r reply[bool]) {
+	background(order, n, true, releaseTimeout(c.TTL), func(ctx context.Context, done func(int, vote)) {
+		n.start(ctx, driver.OpRelease, []driver.Claim{c}, driver.After{}, done)
+	}, func(r vote) {
 		if r.err == nil {
 			at.hasReleased()
 		} else {
@@ -103,12 +104,12 @@ func (l *Locker) releaseAgain(order *callOrder, n *node, c driver.Claim, after d
 	c.Repeated = true
 	order.after(min(repeatAfter, c.TTL), func() {
 		l.repeating.Add(-1)
-		background(order, n, false, releaseTimeout(c.TTL), func(ctx context.Context, done func(reply[bool])) {
+		background(order, n, false, releaseTimeout(c.TTL), func(ctx context.Context, done func(int, vote)) {
 			if !order.released.Load() {
-				done(reply[bool]{node: n})
+				done(0, vote{node: n})
 				return
 			}
-			n.release(ctx, &c, after, done)
-		}, func(reply[bool]) {})
+			n.start(ctx, driver.OpRelease, []driver.Claim{c}, after, done)
+		}, func(vote) {})
 	})
 }

@@ -24,7 +24,7 @@ type renewal struct {
 	taken atomic.Int32 // nodes for which all is done
 
 	mu   sync.Mutex
-	got  []reply[bool]
+	got  []vote
 	gone []*node // that do not hold the claim, and acquire it again if a majority holds it
 }
 
@@ -32,46 +32,63 @@ type renewal struct {
 // again on nodes that do not hold it, because they restarted empty or were away when it was
 // granted.
 func (l *Locker) Renew(ctx context.Context, c driver.Claim) (held bool, err error) {
-	l.RenewBatch(ctx, []driver.Claim{c}, func(_ int, h bool, e error) { held, err = h, e })
+	answered := make(chan struct{})
+	l.Start(ctx, driver.OpRenew, []driver.Claim{c}, driver.After{}, func(_ int, a driver.Answer, e error) {
+		held, err = a.Held, e
+		close(answered)
+	})
+	<-answered
 	return held, err
 }
 
-// RenewBatch implements driver.BatchRenewer. It sends one batch to each node.
-func (l *Locker) RenewBatch(ctx context.Context, claims []driver.Claim, report func(i int, held bool, err error)) {
+// Start implements driver.Async. It sends one batch of renewals to each node. They all have an
+// answer when ctx has ended.
+func (l *Locker) Start(
+	ctx context.Context, op driver.Op, claims []driver.Claim, after driver.After, done func(i int, a driver.Answer, err error),
+) {
+	if op != driver.OpRenew {
+		driver.Each{Locker: l}.Start(ctx, op, claims, after, done)
+		return
+	}
 	if err := ctx.Err(); err != nil || len(claims) == 0 {
 		for i, c := range claims {
-			report(i, false, driver.NewStoreError("redlock", driver.OpRenew, c.Key, err))
+			done(i, driver.Answer{}, driver.NewStoreError("redlock", driver.OpRenew, c.Key, err))
 		}
 		return
 	}
-	var open sync.WaitGroup
-	open.Add(len(claims))
 	rs := make([]*renewal, len(claims))
+	var unreported, unanswered atomic.Int32
+	unreported.Store(int32(len(claims)))
+	unanswered.Store(int32(len(claims) * len(l.nodes)))
 	for i, c := range claims {
 		var reported atomic.Bool
 		rs[i] = &renewal{locker: l, claim: c, order: l.orders.enter(c.ID), report: func(held bool, err error) {
 			if reported.CompareAndSwap(false, true) {
-				defer open.Done() // even if report ends the goroutine
-				report(i, held, err)
+				unreported.Add(-1)
+				done(i, driver.Answer{Held: held}, err)
 			}
 		}}
 		for j := range l.nodes {
 			rs[i].releases = append(rs[i].releases, rs[i].order.at[j].releases.Load())
 		}
 	}
-	g := newGathering[struct{}](nil, len(l.nodes))
-	g.ask(ctx, l.nodes, claims[0].TTL, func(ctx context.Context, n *node, done func(reply[struct{}])) {
-		n.renewBatch(ctx, claims, func(i int, held bool, err error) {
-			rs[i].take(reply[bool]{node: n, value: held, err: err})
-		}, done)
-	})
 	stop := context.AfterFunc(ctx, func() {
 		for _, r := range rs {
 			r.report(false, r.failed())
 		}
 	})
-	open.Wait()
-	stop()
+	of := detach(ctx, claims[0].TTL)
+	for _, n := range l.nodes {
+		go n.start(of, op, claims, after, func(i int, v vote) {
+			rs[i].take(v)
+			if unreported.Load() == 0 {
+				stop()
+			}
+			if unanswered.Add(-1) == 0 {
+				of.End(nil)
+			}
+		})
+	}
 }
 
 // failed returns the error of a renewal that has no majority.
@@ -82,15 +99,15 @@ func (r *renewal) failed() error {
 }
 
 // take counts a node's answer.
-func (r *renewal) take(of reply[bool]) {
+func (r *renewal) take(of vote) {
 	l := r.locker
 	quorum, spare := l.quorum, len(l.nodes)-l.quorum
-	if i := of.node.index; of.err == nil && of.value && !r.order.at[i].keeps(r.releases[i]) {
+	if i := of.node.index; of.err == nil && of.value.Held && !r.order.at[i].keeps(r.releases[i]) {
 		of.err = errReleasing
 	}
 	r.mu.Lock()
 	r.got = append(r.got, of)
-	if of.err == nil && !of.value {
+	if of.err == nil && !of.value.Held {
 		r.gone = append(r.gone, of.node)
 	}
 	held, gone := countHeld(r.got)
@@ -132,12 +149,12 @@ var errReleased = errors.New("its release has begun")
 func (l *Locker) reacquireAt(order *callOrder, n *node, c driver.Claim, done func(error)) {
 	c.Queue = driver.Unqueued // it holds the key, so no other claim has to make way for it
 	c.Repeated = true
-	background(order, n, false, c.TTL/3, func(ctx context.Context, done func(vote)) {
+	background(order, n, false, c.TTL/3, func(ctx context.Context, done func(int, vote)) {
 		if order.released.Load() {
-			done(vote{node: n, err: errReleased})
+			done(0, vote{node: n, err: errReleased})
 			return
 		}
-		n.acquire(ctx, &c, done)
+		n.start(ctx, driver.OpAcquire, []driver.Claim{c}, driver.After{}, done)
 	}, func(v vote) {
 		switch a := v.value; {
 		case errors.Is(v.err, errReleased):

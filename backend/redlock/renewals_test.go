@@ -125,6 +125,12 @@ func (n *oddNode) Release(ctx context.Context, c driver.Claim, after driver.Afte
 	return n.box.Release(ctx, c, after)
 }
 
+func (n *oddNode) Start(
+	ctx context.Context, op driver.Op, claims []driver.Claim, after driver.After, done func(i int, a driver.Answer, err error),
+) {
+	driver.Each{Locker: n}.Start(ctx, op, claims, after, done)
+}
+
 func (n *oddNode) Renew(ctx context.Context, c driver.Claim) (bool, error) {
 	defer n.wait(n.renew)
 	held, err := n.box.Renew(ctx, c)
@@ -228,7 +234,7 @@ func TestRenew_doesNotBringBackAClaimWhoseReleaseHasBegun(t *testing.T) {
 	}
 }
 
-func TestRenewBatch_aFrozenNodeDelaysNobodyAndEachIsReportedOnce(t *testing.T) {
+func TestStart_aFrozenNodeDelaysNobodyAndEachIsAnsweredOnce(t *testing.T) {
 	const leases = 1000
 	for name, bare := range map[string]bool{"in batches": false, "one by one": true} {
 		t.Run(name, func(t *testing.T) {
@@ -254,26 +260,27 @@ func TestRenewBatch_aFrozenNodeDelaysNobodyAndEachIsReportedOnce(t *testing.T) {
 				boxes[0].freeze()
 				var reports [leases]atomic.Int32
 				start := time.Now()
-				var returned atomic.Bool
-				l.RenewBatch(t.Context(), claims, func(i int, held bool, err error) {
-					require.False(t, returned.Load())
+				l.Start(t.Context(), driver.OpRenew, claims, driver.After{}, func(i int, a driver.Answer, err error) {
 					require.NoError(t, err)
-					require.Equal(t, i%10 != 0, held, "claim %d", i)
+					require.Equal(t, i%10 != 0, a.Held, "claim %d", i)
 					reports[i].Add(1)
 				})
-				returned.Store(true)
+				synctest.Wait()
+				for i := range reports {
+					require.EqualValues(t, 1, reports[i].Load(), "answers to claim %d", i)
+				}
 				require.Zero(t, time.Since(start))
 				boxes[0].heal()
 				time.Sleep(10 * time.Second)
 				for i := range reports {
-					require.EqualValues(t, 1, reports[i].Load(), "reports of claim %d", i)
+					require.EqualValues(t, 1, reports[i].Load(), "answers to claim %d", i)
 				}
 			})
 		})
 	}
 }
 
-func TestRenewBatch_endsWithItsContextAndEachIsReportedOnce(t *testing.T) {
+func TestStart_endsWithItsContextAndEachIsAnsweredOnce(t *testing.T) {
 	inBubble(t, 5, func(t *testing.T, l *redlock.Locker, boxes []*box) {
 		claims := []driver.Claim{take(t, l, claimOf("k", "a")), take(t, l, claimOf("l", "b"))}
 		synctest.Wait()
@@ -284,13 +291,15 @@ func TestRenewBatch_endsWithItsContextAndEachIsReportedOnce(t *testing.T) {
 		defer cancel()
 		start := time.Now()
 		var reports [2]atomic.Int32
-		l.RenewBatch(ctx, claims, func(i int, _ bool, err error) {
+		l.Start(ctx, driver.OpRenew, claims, driver.After{}, func(i int, _ driver.Answer, err error) {
 			requireNoQuorum(t, err, driver.OpRenew)
+			require.Equal(t, time.Second, time.Since(start))
 			reports[i].Add(1)
 		})
-		require.Equal(t, time.Second, time.Since(start))
+		<-ctx.Done()
+		synctest.Wait()
 		cancel()
-		l.RenewBatch(ctx, claims, func(i int, _ bool, err error) {
+		driver.Await(ctx, l, driver.OpRenew, claims, driver.After{}, func(i int, _ driver.Answer, err error) {
 			require.ErrorIs(t, err, guard.ErrStore)
 			reports[i].Add(1)
 		})

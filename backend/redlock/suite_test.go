@@ -123,11 +123,10 @@ func onFiveServers(t *testing.T, runs map[string]func(*testing.T, guardtest.Back
 // A server is a node with all that one on Redis can do.
 type server interface {
 	guard.Locker
-	driver.BatchRenewer
+	driver.Async
 	driver.Describer
 	driver.Inspector
 	driver.Ledger
-	driver.Starter
 	driver.Subscriber
 	driver.Warner
 }
@@ -138,18 +137,16 @@ type counted struct {
 	underWay *atomic.Int64
 }
 
-func (c counted) StartAcquire(ctx context.Context, claim driver.Claim, done func(driver.Answer, error)) {
-	c.underWay.Add(1)
-	c.server.StartAcquire(ctx, claim, func(grant driver.Answer, err error) {
-		done(grant, err)
-		c.underWay.Add(-1)
-	})
-}
-
-func (c counted) StartRelease(ctx context.Context, claim driver.Claim, after driver.After, done func(bool, error)) {
-	c.underWay.Add(1)
-	c.server.StartRelease(ctx, claim, after, func(held bool, err error) {
-		done(held, err)
+func (c counted) Start(
+	ctx context.Context, op driver.Op, claims []driver.Claim, after driver.After, done func(i int, a driver.Answer, err error),
+) {
+	if op == driver.OpRenew {
+		c.server.Start(ctx, op, claims, after, done)
+		return
+	}
+	c.underWay.Add(int64(len(claims)))
+	c.server.Start(ctx, op, claims, after, func(i int, a driver.Answer, err error) {
+		done(i, a, err)
 		c.underWay.Add(-1)
 	})
 }

@@ -57,7 +57,7 @@ func TestReadWrite_refusesASharedTTLThatJavaWouldCut(t *testing.T) {
 	started := make(chan error, 1)
 	c := reader(t, locker, "us", "a")
 	c.claim.TTL = longest + time.Millisecond
-	locker.StartAcquire(t.Context(), c.claim, func(_ driver.Answer, err error) { started <- err })
+	locker.Start(t.Context(), driver.OpAcquire, []driver.Claim{c.claim}, driver.After{}, func(_ int, _ driver.Answer, err error) { started <- err })
 	require.ErrorAs(t, <-started, &refused)
 	require.Zero(t, rdb.DBSize(t.Context()).Val())
 	require.NoError(t, g.Do(t.Context(), "k", nothing), "alone, no Java can cut it")

@@ -41,14 +41,12 @@ type Locker struct {
 type locker = redisstore.Locker
 
 var (
-	_ driver.Locker        = (*Locker)(nil)
-	_ driver.BatchRenewer  = (*Locker)(nil)
-	_ driver.BatchAcquirer = (*Locker)(nil)
-	_ driver.Describer     = (*Locker)(nil)
-	_ driver.Ledger        = (*Locker)(nil)
-	_ driver.Warner        = (*Locker)(nil)
-	_ driver.Starter       = (*Locker)(nil)
-	_ driver.Subscriber    = (*Locker)(nil)
+	_ driver.Locker     = (*Locker)(nil)
+	_ driver.Describer  = (*Locker)(nil)
+	_ driver.Ledger     = (*Locker)(nil)
+	_ driver.Warner     = (*Locker)(nil)
+	_ driver.Async      = (*Locker)(nil)
+	_ driver.Subscriber = (*Locker)(nil)
 )
 
 // New returns a Locker on the client, which may be any but a *redis.Ring. guard.New refuses a Ring

@@ -527,7 +527,7 @@ func TestSharing_startedCallsFindOutThatAKeyIsShared(t *testing.T) {
 	}
 	answers := make(chan answer, 1)
 	start := func(c driver.Claim) answer {
-		p.locker.StartAcquire(t.Context(), c, func(g driver.Answer, err error) { answers <- answer{g, err} })
+		p.locker.Start(t.Context(), driver.OpAcquire, []driver.Claim{c}, driver.After{}, func(_ int, g driver.Answer, err error) { answers <- answer{g, err} })
 		return <-answers
 	}
 	writer := p.claim("w", 1, 1)
@@ -539,7 +539,7 @@ func TestSharing_startedCallsFindOutThatAKeyIsShared(t *testing.T) {
 	require.Equal(t, driver.HeldForClaim, got.grant.Reason)
 	p.claim("b", 1, driver.Unlimited).requireBusy()
 	released := make(chan bool, 1)
-	p.locker.StartRelease(t.Context(), writer.claim, driver.After{}, func(held bool, err error) { released <- held || err != nil })
+	p.locker.Start(t.Context(), driver.OpRelease, []driver.Claim{writer.claim}, driver.After{}, func(_ int, a driver.Answer, err error) { released <- a.Held || err != nil })
 	require.False(t, <-released)
 	p.take(driver.Unlimited, "b")
 }
@@ -590,9 +590,9 @@ func TestSharing_renewsManyHoldersCheaply(t *testing.T) {
 		held = append(held, p.take(driver.Unlimited, fmt.Sprint("reader", i))[0].claim)
 	}
 	p.server.ResetStats(t)
-	p.locker.RenewBatch(t.Context(), held, func(i int, held bool, err error) {
-		if err != nil || !held {
-			t.Error(i, held, err)
+	driver.Await(t.Context(), p.locker, driver.OpRenew, held, driver.After{}, func(i int, a driver.Answer, err error) {
+		if err != nil || !a.Held {
+			t.Error(i, a, err)
 		}
 	})
 	calls := p.server.Calls(t)

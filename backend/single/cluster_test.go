@@ -89,10 +89,9 @@ func TestCluster_callsFollowASlotThatMoved(t *testing.T) {
 	ask()
 	renewals := 0
 	require.Eventually(t, func() bool { // the first one may learn that it has moved
-		held := false
-		l.RenewBatch(t.Context(), []driver.Claim{moved}, func(_ int, h bool, err error) { held = h && err == nil })
 		renewals++
-		return held
+		held, err := await(t.Context(), l, driver.OpRenew, moved)
+		return held && err == nil
 	}, 5*time.Second, 50*time.Millisecond)
 	require.Less(t, renewals, 20)
 	held, err := l.Release(t.Context(), moved, driver.After{})
@@ -189,7 +188,7 @@ func TestCluster_setsUpItsConnectionsWhenANodeIsNeeded(t *testing.T) {
 
 // A Cluster that is asked for the owners of its slots, and says so when nobody waits any more, is
 // a data race of no batch.
-func TestRenewBatch_leavesBehindAClusterThatDoesNotSayWhereKeysAre(t *testing.T) {
+func TestStart_leavesBehindAClusterThatDoesNotSayWhereKeysAre(t *testing.T) {
 	t.Parallel()
 	answer := make(chan struct{})
 	asked := make(chan struct{}, 10)
@@ -205,10 +204,9 @@ func TestRenewBatch_leavesBehindAClusterThatDoesNotSayWhereKeysAre(t *testing.T)
 		cancel()
 		close(answer)
 	}()
-	var failed error
-	single.New(rdb).RenewBatch(ctx, []driver.Claim{{Key: "k", ID: "id", TTL: ttl}}, func(_ int, _ bool, err error) { failed = err })
-	require.ErrorIs(t, failed, guard.ErrStore)
-	_, err := rdb.MasterForKey(context.Background(), "k") // waits for the same answer
+	_, err := await(ctx, single.New(rdb), driver.OpRenew, driver.Claim{Key: "k", ID: "id", TTL: ttl})
+	require.ErrorIs(t, err, guard.ErrStore)
+	_, err = rdb.MasterForKey(context.Background(), "k") // waits for the same answer
 	require.NoError(t, err)
 }
 

@@ -81,7 +81,7 @@ func TestTryAcquire_grantsAHintThatSuitsTheClockAndTheCounter(t *testing.T) {
 
 // One command raises the counters of all keys of a script. A counter that several keys share must
 // end at the highest of their fences, in whatever order they come.
-func TestAcquireBatch_raisesASharedCounterToTheHighestHint(t *testing.T) {
+func TestStart_raisesASharedCounterToTheHighestHint(t *testing.T) {
 	rdb := redistest.Start(t).Client(t)
 	l := single.New(rdb)
 	require.Empty(t, l.Warnings(t.Context())) // then it batches
@@ -101,7 +101,7 @@ func TestAcquireBatch_raisesASharedCounterToTheHighestHint(t *testing.T) {
 	for i, below := range []uint64{20, 0, 10} {
 		claims = append(claims, driver.Claim{Key: keys[i], ID: "id", TTL: time.Minute, Fences: driver.FenceRequest{Hint: hint - below}})
 	}
-	l.AcquireBatch(t.Context(), claims, func(i int, g driver.Answer, err error) {
+	driver.Await(t.Context(), l, driver.OpAcquire, claims, driver.After{}, func(i int, g driver.Answer, err error) {
 		require.NoError(t, err)
 		require.Equal(t, driver.Granted, g.State)
 		require.Equal(t, claims[i].Fences.Hint, g.Fence, "another key may have a higher fence")

@@ -183,10 +183,15 @@ func renew(t *testing.T, l *single.Locker, c driver.Claim) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
-	l.RenewBatch(ctx, []driver.Claim{c}, func(_ int, held bool, err error) {
-		require.NoError(t, err)
-		require.True(t, held)
-	})
+	held, err := await(ctx, l, driver.OpRenew, c)
+	require.NoError(t, err)
+	require.True(t, held)
+}
+
+// await starts a call for the claim, and returns whether it holds its key.
+func await(ctx context.Context, l driver.Locker, op driver.Op, c driver.Claim) (held bool, err error) {
+	driver.Await(ctx, l, op, []driver.Claim{c}, driver.After{}, func(_ int, a driver.Answer, e error) { held, err = a.Held, e })
+	return held, err
 }
 
 func TestOwn_renewalsOutliveTheirConnection(t *testing.T) {
@@ -220,7 +225,7 @@ func TestOwn_aRenewalOfAFrozenServerEndsWithItsContext(t *testing.T) {
 		}
 		start := time.Now()
 		var reported atomic.Int64
-		l.RenewBatch(ctx, []driver.Claim{claimOf(1), claimOf(2)}, func(_ int, _ bool, err error) {
+		driver.Await(ctx, l, driver.OpRenew, []driver.Claim{claimOf(1), claimOf(2)}, driver.After{}, func(_ int, _ driver.Answer, err error) {
 			reported.Add(1)
 			require.ErrorIs(t, err, guard.ErrStore, name)
 		})
@@ -230,8 +235,7 @@ func TestOwn_aRenewalOfAFrozenServerEndsWithItsContext(t *testing.T) {
 	}
 	server.Thaw()
 	require.Eventually(t, func() bool {
-		held := false
-		l.RenewBatch(t.Context(), []driver.Claim{claimOf(1)}, func(_ int, h bool, _ error) { held = h })
+		held, _ := await(t.Context(), l, driver.OpRenew, claimOf(1))
 		return held
 	}, 5*time.Second, 10*time.Millisecond)
 }
@@ -267,8 +271,9 @@ func TestClose_endsTheLockersConnectionsAndNotTheClient(t *testing.T) {
 	closed(err)
 	_, err = l.Renew(t.Context(), claimOf(1))
 	closed(err)
-	l.RenewBatch(t.Context(), []driver.Claim{claimOf(1), claimOf(2)}, func(_ int, _ bool, err error) { closed(err) })
-	l.AcquireBatch(t.Context(), []driver.Claim{claimOf(1), claimOf(2)}, func(_ int, _ driver.Answer, err error) { closed(err) })
+	for _, op := range []driver.Op{driver.OpAcquire, driver.OpRenew, driver.OpRelease} {
+		driver.Await(t.Context(), l, op, []driver.Claim{claimOf(1), claimOf(2)}, driver.After{}, func(_ int, _ driver.Answer, err error) { closed(err) })
+	}
 	require.NoError(t, l.rdb.Ping(t.Context()).Err(), "the client is the application's")
 	require.Equal(t, 1, own())
 }

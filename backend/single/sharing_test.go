@@ -405,7 +405,7 @@ func TestSharing_startedCallsFindOutThatAKeyIsShared(t *testing.T) {
 	}
 	answers := make(chan answer, 1)
 	start := func(c driver.Claim) answer {
-		k.l.StartAcquire(t.Context(), c, func(g driver.Answer, err error) { answers <- answer{g, err} })
+		k.l.Start(t.Context(), driver.OpAcquire, []driver.Claim{c}, driver.After{}, func(_ int, g driver.Answer, err error) { answers <- answer{g, err} })
 		return <-answers
 	}
 	writer := k.claim("w", 1)
@@ -417,14 +417,14 @@ func TestSharing_startedCallsFindOutThatAKeyIsShared(t *testing.T) {
 	require.Equal(t, driver.HeldForClaim, got.grant.Reason)
 	writer.Repeated = true
 	k.requireBusy(k.claim("b", driver.Unlimited))
-	released := make(chan bool, 1)
-	k.l.StartRelease(t.Context(), writer, driver.After{}, func(held bool, err error) { released <- held || err != nil })
-	require.False(t, <-released)
+	held, err := await(t.Context(), k.l, driver.OpRelease, writer)
+	require.NoError(t, err)
+	require.False(t, held)
 	k.take(driver.Unlimited, "b")
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	k.l.StartAcquire(ended, writer, func(g driver.Answer, err error) { answers <- answer{g, err} })
-	require.Error(t, (<-answers).err)
+	_, err = await(ended, k.l, driver.OpAcquire, writer)
+	require.Error(t, err)
 }
 
 func TestSharing_claimsShareThePipelinesOfOthers(t *testing.T) {

@@ -5,23 +5,6 @@ import (
 	"time"
 )
 
-// A BatchRenewer is a Locker that can renew many claims in one round trip.
-type BatchRenewer interface {
-	// RenewBatch renews the claims, which all have the same TTL. It calls report once for each
-	// claim, with the claim's index, as soon as the answer is known: a slow node must not delay
-	// the answers of others. It may call report from several goroutines, but not after it has
-	// returned.
-	RenewBatch(ctx context.Context, claims []Claim, report func(i int, held bool, err error))
-}
-
-// A BatchAcquirer is a Locker that can make many claims, or release many, in one round trip. Each
-// claim is granted or refused by itself. Both methods call report as RenewBatch does.
-type BatchAcquirer interface {
-	AcquireBatch(ctx context.Context, claims []Claim, report func(i int, g Answer, err error))
-	// ReleaseBatch releases the claims, and leaves nothing behind.
-	ReleaseBatch(ctx context.Context, claims []Claim, report func(i int, held bool, err error))
-}
-
 // NotifyGrace is how long a queue (Subscriber) waits for a claim that it has notified. After that,
 // the next claim in the queue takes over.
 const NotifyGrace = 750 * time.Millisecond
@@ -60,15 +43,6 @@ type Subscriber interface {
 	// at once. notify is called from any goroutine, possibly once more after stop has returned. It
 	// must not block.
 	Subscribe(key, id string, notify func(in time.Duration)) (stop func())
-}
-
-// A Starter is a Locker whose calls do not make the caller wait. It is for a quorum that asks
-// several nodes at once. done is called once, from any goroutine, with the results of TryAcquire
-// or Release. If no answer can come any more, it is called with an error. That may be some time
-// after ctx has ended. done must not block.
-type Starter interface {
-	StartAcquire(ctx context.Context, c Claim, done func(Answer, error))
-	StartRelease(ctx context.Context, c Claim, after After, done func(held bool, err error))
 }
 
 // A Warner is a Locker that can say what makes its store lose leases, such as a server that evicts

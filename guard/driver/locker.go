@@ -176,7 +176,7 @@ type Answer struct {
 	// no counter.
 	Reserved int
 	// Held, if Granted, means that this claim, or another claim of its owner, already held the
-	// key. Fence is then the fence of that earlier grant.
+	// key. Fence is then the fence of that earlier grant. See also Async.
 	Held bool
 	// Clock, if a claim with a Hint was granted, is the store's clock as a fence: its seconds
 	// since 1970, shifted left by 20 bits, plus microseconds. It is 0 if the store makes its

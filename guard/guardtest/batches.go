@@ -21,63 +21,55 @@ func batchChecks() []check {
 	}
 }
 
-// An answer is one report on a claim in a batch.
+// An answer is one answer to a claim in a batch.
 type answer struct {
-	held bool
-	err  error
+	driver.Answer
+	err error
 }
 
-// A batch is a call of RenewBatch, with what the call has reported.
+// A batch is a call of driver.Async, with the answers to it.
 type batch struct {
-	mu       sync.Mutex
-	answers  map[int][]answer
-	returned bool
-	late     int // reports after it had returned
+	mu      sync.Mutex
+	answers map[int][]answer
 }
 
-// renewBatch renews the claims. It renews them one by one if the Locker is no driver.BatchRenewer.
-func (s *subject) renewBatch(ctx context.Context, claims []driver.Claim) *batch {
+// start starts a call for each of the claims, and returns when each has an answer. If the Locker is
+// no driver.Async, it makes each call in a goroutine.
+func (s *subject) start(ctx context.Context, op driver.Op, claims []driver.Claim) *batch {
+	s.Helper()
 	b := &batch{answers: map[int][]answer{}}
-	report := func(i int, held bool, err error) {
+	driver.AsyncOf(s.here.locker).Start(ctx, op, claims, driver.After{}, func(i int, a driver.Answer, err error) {
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		b.answers[i] = append(b.answers[i], answer{held, err})
-		if b.returned {
-			b.late++
-		}
-	}
-	if r, ok := s.here.locker.(driver.BatchRenewer); ok {
-		r.RenewBatch(ctx, claims, report)
-	} else {
-		for i, c := range claims {
-			held, err := s.here.locker.Renew(ctx, c)
-			report(i, held, err)
-		}
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.returned = true
+		b.answers[i] = append(b.answers[i], answer{a, err})
+	})
+	s.eventually(func() bool {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		return len(b.answers) >= len(claims)
+	}, "each claim of the batch is answered")
 	return b
 }
 
-// answer returns the only report on the i-th claim.
+// answer returns the only answer to the i-th claim.
 func (b *batch) answer(s *subject, i int) answer {
 	s.Helper()
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	require.Len(s, b.answers[i], 1, "the claim at index %d needs exactly one report", i)
+	require.Len(s, b.answers[i], 1, "the claim at index %d needs exactly one answer", i)
 	return b.answers[i][0]
 }
 
-// settled checks that exactly n claims were reported on, and that no report came after RenewBatch
-// had returned.
+// settled checks that exactly n claims were answered, each once.
 func (b *batch) settled(s *subject, n int) {
 	s.Helper()
-	time.Sleep(4 * early) // a wrong report may come late
+	time.Sleep(4 * early) // a wrong answer may come late
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	require.Len(s, b.answers, n, "the number of claims that were reported on")
-	require.Zero(s, b.late, "the number of reports after RenewBatch had returned")
+	require.Len(s, b.answers, n, "the number of claims that were answered")
+	for i, all := range b.answers {
+		require.Len(s, all, 1, "the claim at index %d needs exactly one answer", i)
+	}
 }
 
 // The kinds of claims in a batch. The claims have these kinds in turn.
@@ -112,11 +104,11 @@ func renewsBatch(s *subject) {
 	}
 	ctx, cancel := s.here.context()
 	defer cancel()
-	b := s.renewBatch(ctx, claims)
+	b := s.start(ctx, driver.OpRenew, claims)
 	for i, c := range claims {
 		got := b.answer(s, i)
 		require.NoError(s, got.err)
-		require.Equal(s, i%turns == held || i%turns == raised, got.held, "whether the claim at index %d is held", i)
+		require.Equal(s, i%turns == held || i%turns == raised, got.Held, "whether the claim at index %d is held", i)
 		g := s.there.acquire(s.claim(c.Key))
 		switch i % turns {
 		case held, raised:
@@ -142,7 +134,7 @@ func failsBatch(s *subject) {
 	}
 	ctx, cancel := context.WithCancel(s.Context())
 	cancel()
-	b := s.renewBatch(ctx, claims)
+	b := s.start(ctx, driver.OpRenew, claims)
 	for i, c := range claims {
 		s.storeError(b.answer(s, i).err, driver.OpRenew, c.Key)
 		s.there.requireBusy(s.claim(c.Key), long)
@@ -151,16 +143,11 @@ func failsBatch(s *subject) {
 }
 
 func emptyBatch(s *subject) {
-	s.renewBatch(s.Context(), nil).settled(s, 0)
+	s.start(s.Context(), driver.OpRenew, nil).settled(s, 0)
 }
 
-// acquiresBatch makes a batch of claims, and releases them, if the Locker is a
-// driver.BatchAcquirer.
+// acquiresBatch makes a batch of claims, and releases them.
 func acquiresBatch(s *subject) {
-	l, ok := s.here.locker.(driver.BatchAcquirer)
-	if !ok {
-		return
-	}
 	const n = 10
 	taken := s.claim("batch 3")
 	s.there.mustAcquire(taken)
@@ -174,16 +161,11 @@ func acquiresBatch(s *subject) {
 	ctx, cancel := s.here.context()
 	defer cancel()
 	for _, again := range []bool{false, true} {
-		grants := make([]driver.Answer, n)
-		reported := map[int]int{}
-		l.AcquireBatch(ctx, claims, func(i int, g driver.Answer, err error) {
-			require.NoError(s, err)
-			grants[i] = g
-			reported[i]++
-		})
-		require.Len(s, reported, n)
-		for i, g := range grants {
-			require.Equal(s, 1, reported[i])
+		b := s.start(ctx, driver.OpAcquire, claims)
+		s.here.settled(s)
+		for i := range claims {
+			g := b.answer(s, i)
+			require.NoError(s, g.err)
 			switch i {
 			case 3:
 				require.Equal(s, driver.Busy, g.State)
@@ -199,14 +181,12 @@ func acquiresBatch(s *subject) {
 		}
 	}
 	for _, again := range []bool{false, true} {
-		reported := map[int]bool{}
-		l.ReleaseBatch(ctx, claims, func(i int, held bool, err error) {
-			require.NoError(s, err)
-			reported[i] = held
-		})
-		require.Len(s, reported, n)
-		for i, held := range reported {
-			require.Equal(s, !again && i != 3 && i != 7, held, "index %d", i)
+		b := s.start(ctx, driver.OpRelease, claims)
+		s.here.settled(s)
+		for i := range claims {
+			got := b.answer(s, i)
+			require.NoError(s, got.err)
+			require.Equal(s, !again && i != 3 && i != 7, got.Held, "index %d", i)
 		}
 	}
 	s.there.mustAcquire(s.claim("batch 0"))
@@ -214,21 +194,13 @@ func acquiresBatch(s *subject) {
 }
 
 func failsBatchOfClaims(s *subject) {
-	l, ok := s.here.locker.(driver.BatchAcquirer)
-	if !ok {
-		return
-	}
 	ctx, cancel := s.here.context()
 	cancel()
 	claims := []driver.Claim{s.claim("a"), s.claim("b")}
-	reported := 0
-	l.AcquireBatch(ctx, claims, func(_ int, _ driver.Answer, err error) {
-		require.Error(s, err)
-		reported++
-	})
-	l.ReleaseBatch(ctx, claims, func(_ int, _ bool, err error) {
-		require.Error(s, err)
-		reported++
-	})
-	require.Equal(s, 4, reported)
+	for _, op := range []driver.Op{driver.OpAcquire, driver.OpRelease} {
+		b := s.start(ctx, op, claims)
+		for i := range claims {
+			require.Error(s, b.answer(s, i).err)
+		}
+	}
 }

@@ -98,10 +98,12 @@ func brokenFreezes() []broken {
 		"a claim on a frozen store returns when its context ends",
 		"a renewal on a frozen store returns when its context ends",
 		"a release on a frozen store returns when its context ends",
-		"a batch on a frozen store returns when its context ends",
 	}
 	return []broken{
-		{name: "a call waits for a frozen store", backend: serverBackend(&server{ignoresContext: true}, same), caughtBy: frozen},
+		{
+			name: "a call waits for a frozen store", backend: serverBackend(&server{ignoresContext: true}, same),
+			caughtBy: append([]string{"a batch on a frozen store is answered after its context has ended"}, frozen...),
+		},
 		{
 			name: "a call returns from a frozen store too late",
 			backend: calls(func(ctx context.Context, _ driver.Op, _ driver.Claim, call func(context.Context) error) error {
@@ -121,21 +123,29 @@ func brokenFreezes() []broken {
 	}
 }
 
-// batcher is a Locker with its own RenewBatch.
+// done is what a driver.Async calls with an answer.
+type done = func(i int, a driver.Answer, err error)
+
+// A batcher is a Locker with a Start of its own for calls of one kind.
 type batcher struct {
 	guard.Locker
-	renew func(ctx context.Context, claims []driver.Claim, report func(int, bool, error))
+	op    driver.Op
+	start func(ctx context.Context, claims []driver.Claim, done done)
 }
 
-func (b *batcher) RenewBatch(ctx context.Context, claims []driver.Claim, report func(int, bool, error)) {
-	b.renew(ctx, claims, report)
+func (b *batcher) Start(ctx context.Context, op driver.Op, claims []driver.Claim, after driver.After, done done) {
+	if op == b.op {
+		b.start(ctx, claims, done)
+		return
+	}
+	driver.Each{Locker: b.Locker}.Start(ctx, op, claims, after, done)
 }
 
-// reporting changes the reports of RenewBatch.
-func reporting(change func(i int, held bool, err error, report func(int, bool, error))) guardtest.Backend {
+// answeringBatches changes the answers to batches of calls of one kind.
+func answeringBatches(op driver.Op, change func(i int, a driver.Answer, err error, done done)) guardtest.Backend {
 	return wrapped(func(l guard.Locker) guard.Locker {
-		return &batcher{l, func(ctx context.Context, claims []driver.Claim, report func(int, bool, error)) {
-			l.(driver.BatchRenewer).RenewBatch(ctx, claims, func(i int, held bool, err error) { change(i, held, err, report) })
+		return &batcher{l, op, func(ctx context.Context, claims []driver.Claim, done done) {
+			driver.AsyncOf(l).Start(ctx, op, claims, driver.After{}, func(i int, a driver.Answer, err error) { change(i, a, err, done) })
 		}}
 	})
 }
@@ -147,14 +157,14 @@ func brokenBatches() []broken {
 		{
 			name: "a batch of renewals has one answer for all claims",
 			backend: wrapped(func(l guard.Locker) guard.Locker {
-				return &batcher{l, func(ctx context.Context, claims []driver.Claim, report func(int, bool, error)) {
+				return &batcher{l, driver.OpRenew, func(ctx context.Context, claims []driver.Claim, done done) {
 					all := true
 					for _, c := range claims {
 						held, _ := l.Renew(ctx, c)
 						all = all && held
 					}
 					for i := range claims {
-						report(i, all, nil)
+						done(i, driver.Answer{Held: all}, nil)
 					}
 				}}
 			}),
@@ -163,9 +173,9 @@ func brokenBatches() []broken {
 		{
 			name: "a batch of renewals is not sent",
 			backend: wrapped(func(l guard.Locker) guard.Locker {
-				return &batcher{l, func(_ context.Context, claims []driver.Claim, report func(int, bool, error)) {
+				return &batcher{l, driver.OpRenew, func(_ context.Context, claims []driver.Claim, done done) {
 					for i := range claims {
-						report(i, true, nil)
+						done(i, driver.Answer{Held: true}, nil)
 					}
 				}}
 			}),
@@ -173,48 +183,67 @@ func brokenBatches() []broken {
 		},
 		{
 			name: "a batch of renewals is cut short",
-			backend: reporting(func(i int, held bool, err error, report func(int, bool, error)) {
+			backend: answeringBatches(driver.OpRenew, func(i int, a driver.Answer, err error, done done) {
 				if i < 200 {
-					report(i, held, err)
+					done(i, a, err)
 				}
 			}),
 			caughtBy: reports,
 		},
 		{
-			name: "a batch of renewals reports twice",
-			backend: reporting(func(i int, held bool, err error, report func(int, bool, error)) {
-				report(i, held, err)
-				report(i, held, err)
+			name: "a batch of renewals is answered twice",
+			backend: answeringBatches(driver.OpRenew, func(i int, a driver.Answer, err error, done done) {
+				done(i, a, err)
+				done(i, a, err)
 			}),
 			caughtBy: both,
 		},
 		{
-			name: "a batch of renewals reports late",
-			backend: reporting(func(i int, held bool, err error, report func(int, bool, error)) {
-				go func() {
-					time.Sleep(time.Millisecond)
-					report(i, held, err)
-				}()
+			name: "a batch of renewals is answered again later",
+			backend: answeringBatches(driver.OpRenew, func(i int, a driver.Answer, err error, done done) {
+				done(i, a, err)
+				time.AfterFunc(time.Millisecond, func() { done(i, a, err) })
 			}),
 			caughtBy: both,
 		},
 		{
-			name: "a batch of renewals reports again later",
-			backend: reporting(func(i int, held bool, err error, report func(int, bool, error)) {
-				report(i, held, err)
-				time.AfterFunc(time.Millisecond, func() { report(i, held, err) })
-			}),
-			caughtBy: both,
-		},
-		{
-			name: "a batch of renewals makes one report too many",
+			name: "a batch of renewals has one answer too many",
 			backend: wrapped(func(l guard.Locker) guard.Locker {
-				return &batcher{l, func(ctx context.Context, claims []driver.Claim, report func(int, bool, error)) {
-					l.(driver.BatchRenewer).RenewBatch(ctx, claims, report)
-					go report(len(claims), true, nil)
+				return &batcher{l, driver.OpRenew, func(ctx context.Context, claims []driver.Claim, done done) {
+					driver.Each{Locker: l}.Start(ctx, driver.OpRenew, claims, driver.After{}, done)
+					go done(len(claims), driver.Answer{Held: true}, nil)
 				}}
 			}),
 			caughtBy: append([]string{"an empty batch reports nothing"}, both...),
+		},
+	}
+}
+
+func brokenBatchesOfClaims() []broken {
+	answers, fails := "a batch of claims is answered one by one", "a batch of claims whose context has ended reports an error for each"
+	return []broken{
+		{
+			name: "all claims of a batch are granted",
+			backend: answeringBatches(driver.OpAcquire, func(i int, g driver.Answer, err error, done done) {
+				g.State = driver.Granted
+				done(i, g, err)
+			}),
+			caughtBy: []string{answers},
+		},
+		{
+			name: "all claims of a batch are released",
+			backend: answeringBatches(driver.OpRelease, func(i int, a driver.Answer, err error, done done) {
+				a.Held = true
+				done(i, a, err)
+			}),
+			caughtBy: []string{answers},
+		},
+		{
+			name: "a batch of claims has no errors",
+			backend: answeringBatches(driver.OpAcquire, func(i int, g driver.Answer, _ error, done done) {
+				done(i, g, nil)
+			}),
+			caughtBy: []string{fails},
 		},
 	}
 }

@@ -117,13 +117,6 @@ func (s *server) Release(ctx context.Context, c driver.Claim, after driver.After
 	})
 }
 
-func (s *server) RenewBatch(ctx context.Context, claims []driver.Claim, report func(int, bool, error)) {
-	for i, c := range claims {
-		held, err := s.Renew(ctx, c)
-		report(i, held, err)
-	}
-}
-
 // same is a wrap that changes nothing.
 func same(l guard.Locker) guard.Locker { return l }
 

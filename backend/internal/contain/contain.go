@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
 )
 
 // ErrEnded is the error of a call that has ended its goroutine, with runtime.Goexit.
@@ -61,23 +60,4 @@ func Do[T any](f func() (T, error)) (T, error) { return Within(context.Backgroun
 func Err(f func() error) error {
 	_, err := Do(func() (struct{}, error) { return struct{}{}, f() })
 	return err
-}
-
-// Batch calls f, which is to report on each of n claims. Those on which it has not reported when
-// it ends are reported with an error: that of Call, or unreported.
-func Batch(n int, unreported error, report func(i int, held bool, err error), f func(report func(i int, held bool, err error))) {
-	reported := make([]atomic.Bool, n)
-	once := func(i int, held bool, err error) {
-		if reported[i].CompareAndSwap(false, true) {
-			report(i, held, err)
-		}
-	}
-	Call(func() (struct{}, error) {
-		f(once)
-		return struct{}{}, unreported
-	}, func(_ struct{}, err error) {
-		for i := range n {
-			once(i, false, err)
-		}
-	})
 }

@@ -83,32 +83,8 @@ func (l *Locker) TryAcquire(ctx context.Context, c driver.Claim) (driver.Answer,
 func (l *Locker) dequeue(key, id string) {
 	c := driver.Claim{Key: key, ID: id, Owner: id, Queue: driver.Queued, MaxHolders: driver.Unlimited}
 	ctx, cancel := context.WithTimeout(context.Background(), driver.NotifyGrace)
-	l.store.startHeld(ctx, l.dequeueCall(c), func(bool, error) { cancel() })
-}
-
-// StartAcquire implements driver.Starter.
-func (l *Locker) StartAcquire(ctx context.Context, c driver.Claim, done func(driver.Answer, error)) {
-	if err := l.layout.Check(c); err != nil {
-		done(driver.Answer{}, err)
-		return
-	}
-	call := l.acquireCall(c)
-	r := l.store.newRequest(ctx, &call)
-	r.granted = done
-	l.store.start(r)
-}
-
-// AcquireBatch implements driver.BatchAcquirer: one round trip to each node.
-func (l *Locker) AcquireBatch(ctx context.Context, claims []driver.Claim, report func(i int, g driver.Answer, err error)) {
-	for _, c := range claims {
-		if err := l.layout.Check(c); err != nil {
-			for i := range claims {
-				report(i, driver.Answer{}, err)
-			}
-			return
-		}
-	}
-	several(ctx, l.store, claims, l.acquireCall, report, (*request).onAnswer)
+	call := l.dequeueCall(c)
+	l.store.start(l.store.newRequest(ctx, &call, 0, func(int, driver.Answer, error) { cancel() }))
 }
 
 // Renew implements driver.Locker.
@@ -117,24 +93,39 @@ func (l *Locker) Renew(ctx context.Context, c driver.Claim) (bool, error) {
 	return held == 1, err
 }
 
-// RenewBatch implements driver.BatchRenewer: one round trip to each node.
-func (l *Locker) RenewBatch(ctx context.Context, claims []driver.Claim, report func(i int, held bool, err error)) {
-	several(ctx, l.store, claims, l.renewCall, report, (*request).onHeld)
-}
-
 // Release implements driver.Locker.
 func (l *Locker) Release(ctx context.Context, c driver.Claim, after driver.After) (bool, error) {
 	held, err := l.store.integer(ctx, l.releaseCall(c, after))
 	return held == 1, err
 }
 
-// StartRelease implements driver.Starter.
-func (l *Locker) StartRelease(ctx context.Context, c driver.Claim, after driver.After, done func(bool, error)) {
-	l.store.startHeld(ctx, l.releaseCall(c, after), done)
+// Start implements driver.Async. Calls that a script can serve together are one, on each server.
+func (l *Locker) Start(
+	ctx context.Context, op driver.Op, claims []driver.Claim, after driver.After, done func(i int, a driver.Answer, err error),
+) {
+	var room [1]*request // so that a single claim needs no slice of its own
+	requests := room[:0]
+	for i, c := range claims {
+		var call Call
+		switch op {
+		case driver.OpAcquire:
+			if err := l.layout.Check(c); err != nil {
+				done(i, driver.Answer{}, err)
+				continue
+			}
+			call = l.acquireCall(c)
+		case driver.OpRenew:
+			call = l.renewCall(c)
+		default:
+			call = l.releaseCall(c, after)
+		}
+		requests = append(requests, l.store.newRequest(ctx, &call, i, done))
+	}
+	l.store.start(requests...)
 }
 
-// ReleaseBatch implements driver.BatchAcquirer: one round trip to each node.
-func (l *Locker) ReleaseBatch(ctx context.Context, claims []driver.Claim, report func(i int, held bool, err error)) {
-	call := func(c driver.Claim) Call { return l.releaseCall(c, driver.After{}) }
-	several(ctx, l.store, claims, call, report, (*request).onHeld)
+// integer runs a script that answers an integer.
+func (s *Store) integer(ctx context.Context, c Call) (int64, error) {
+	answer, err := s.run(ctx, &c)
+	return s.toInt(&c, answer, err)
 }

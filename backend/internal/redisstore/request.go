@@ -12,10 +12,10 @@ type request struct {
 	store    *Store
 	ctx      context.Context
 	call     Call
-	bySource bool                       // the server did not know the script
-	granted  func(driver.Answer, error) // see onAnswer; or nil:
-	held     func(bool, error)          // see onHeld; or nil if a caller waits
-	ready    chan signal                // has room for one of each, and tells that there are:
+	bySource bool                                    // the server did not know the script
+	index    int                                     // for done
+	done     func(i int, a driver.Answer, err error) // or nil if a caller waits
+	ready    chan signal                             // has room for one of each, and announces:
 	answer   any
 	err      error
 	alarm    *time.Timer // sends overdue
@@ -31,28 +31,25 @@ const (
 	overdue  signal = false // there is none yet
 )
 
-func (r *request) onAnswer(done func(driver.Answer, error)) { r.granted = done }
-func (r *request) onHeld(done func(bool, error))            { r.held = done }
-
 // finish gives the request its answer, or sends it once more if the answer asks for that. Nothing
 // may use the request afterwards.
 func (r *request) finish(answer any, err error) {
-	s, granted, held := r.store, r.granted, r.held
+	s, i, done := r.store, r.index, r.done
 	switch {
 	case r.call.again(r.ctx, err) || r.call.switchToShared(err):
 		r.bySource = false
 		s.start(r)
-	case granted != nil:
-		grant, err := s.toGrant(&r.call, answer, err)
-		s.free(r)
-		granted(grant, err)
-	case held != nil:
-		n, err := s.toInt(&r.call, answer, err)
-		s.free(r)
-		held(n == 1, err)
-	default:
+	case done == nil:
 		r.answer, r.err = answer, err
 		r.ready <- answered
+	case r.call.Op == driver.OpAcquire:
+		grant, err := s.toGrant(&r.call, answer, err)
+		s.free(r)
+		done(i, grant, err)
+	default:
+		n, err := s.toInt(&r.call, answer, err)
+		s.free(r)
+		done(i, driver.Answer{Held: n == 1}, err)
 	}
 }
 

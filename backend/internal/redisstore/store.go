@@ -16,7 +16,7 @@
 // request itself, on a lane: handing it to another goroutine would add a fifth to its time. All
 // other requests go in batches, on a lane or by the application's client.
 //
-// The files are read in this order: inspect, ledger, bulk, locker, several, layout, info, store,
+// The files are read in this order: inspect, ledger, bulk, locker, layout, info, store,
 // queue, recent, router, server, batcher, lane, own, sender, endpoint, probe, patience, command,
 // request, call, program; and those that use no other: answer, keys, slot, errors, literal, client,
 // keymode, arguments. A file uses names of those after it. In 6 of 124 pairs of files that use
@@ -79,7 +79,7 @@ func New(backend string, client redis.UniversalClient) *Store {
 // run sends a call and returns its answer, or the error of ctx if that ends first. By default,
 // go-redis would continue to read until the client's own time-outs, although ctx has ended.
 func (s *Store) run(ctx context.Context, c *Call) (any, error) {
-	r := s.newRequest(ctx, c)
+	r := s.newRequest(ctx, c, 0, nil)
 	if err := s.refused(r); err != nil {
 		s.free(r)
 		return nil, err
@@ -121,9 +121,11 @@ func (s *Store) close() {
 	}
 }
 
-func (s *Store) newRequest(ctx context.Context, c *Call) *request {
+// newRequest returns a request. When it has its answer, done is called with i, or a caller that
+// waits is woken if done is nil.
+func (s *Store) newRequest(ctx context.Context, c *Call, i int, done func(int, driver.Answer, error)) *request {
 	r := s.unused.Get().(*request)
-	r.store, r.ctx, r.call = s, ctx, *c
+	r.store, r.ctx, r.call, r.index, r.done = s, ctx, *c, i, done
 	return r
 }
 
@@ -135,13 +137,23 @@ func (s *Store) free(r *request) {
 	}
 }
 
-// start sends a request, possibly in a batch with others.
-func (s *Store) start(r *request) {
-	if err := s.refused(r); err != nil {
-		r.finish(nil, err)
-		return
+// start sends the requests, possibly in a batch with others. Those to one server are added to its
+// queue at once, so that they go out together.
+func (s *Store) start(requests ...*request) {
+	together := requests[:0]
+	for _, r := range requests {
+		switch err := s.refused(r); {
+		case err != nil:
+			r.finish(nil, err)
+		case s.router != nil:
+			s.startBy(r, s.serverNow(r))
+		default:
+			together = append(together, r)
+		}
 	}
-	s.startBy(r, s.serverNow(r))
+	if len(together) > 0 {
+		s.server.add(together...)
+	}
 }
 
 // startBy sends a request to a server, or to that of its key if the Cluster must be asked for it.

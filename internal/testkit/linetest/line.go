@@ -25,10 +25,7 @@ type Call struct {
 	Key  string // or the name of the ledger
 }
 
-var (
-	_ driver.BatchRenewer = Line{}
-	_ driver.Ledger       = Line{}
-)
+var _ driver.Ledger = Line{}
 
 // TryAcquire implements driver.Locker.
 func (l Line) TryAcquire(ctx context.Context, c driver.Claim) (driver.Answer, error) {
@@ -44,14 +41,6 @@ func (l Line) Renew(ctx context.Context, c driver.Claim) (bool, error) {
 		return false, err
 	}
 	return l.Locker.Renew(ctx, c)
-}
-
-// RenewBatch implements driver.BatchRenewer.
-func (l Line) RenewBatch(ctx context.Context, claims []driver.Claim, report func(i int, held bool, err error)) {
-	for i, c := range claims {
-		held, err := l.Renew(ctx, c)
-		report(i, held, err)
-	}
 }
 
 // Release implements driver.Locker.

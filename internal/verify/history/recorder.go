@@ -14,30 +14,19 @@ type recorder struct {
 	log *Log
 }
 
-// batchRecorder is a recorder around a Locker that renews in batches.
-type batchRecorder struct {
+// asyncRecorder is a recorder around a Locker whose calls answer later.
+type asyncRecorder struct {
 	recorder
-	batch driver.BatchRenewer
-}
-
-// severalRecorder is a batchRecorder around a Locker that makes several claims at once.
-type severalRecorder struct {
-	batchRecorder
-	several driver.BatchAcquirer
+	async driver.Async
 }
 
 // Record returns l as a Locker whose calls are written to the log.
 func (l *Log) Record(inner guard.Locker) guard.Locker {
 	r := recorder{driver.Wrapper{Locker: inner}, l}
-	renewer, ok := inner.(driver.BatchRenewer)
-	if !ok {
-		return r
+	if async, ok := inner.(driver.Async); ok {
+		return asyncRecorder{r, async}
 	}
-	batch := batchRecorder{r, renewer}
-	if several, ok := inner.(driver.BatchAcquirer); ok {
-		return severalRecorder{batch, several}
-	}
-	return batch
+	return r
 }
 
 // TryAcquire implements guard.Locker.
@@ -48,21 +37,19 @@ func (r recorder) TryAcquire(ctx context.Context, c driver.Claim) (driver.Answer
 	return grant, err
 }
 
-// AcquireBatch implements driver.BatchAcquirer.
-func (r severalRecorder) AcquireBatch(ctx context.Context, claims []driver.Claim, report func(int, driver.Answer, error)) {
-	all := r.beginAll(Acquire, claims)
-	r.several.AcquireBatch(ctx, claims, func(i int, grant driver.Answer, err error) {
-		r.acquired(all[i], claims[i], grant, err)
-		report(i, grant, err)
-	})
-}
-
-// ReleaseBatch implements driver.BatchAcquirer.
-func (r severalRecorder) ReleaseBatch(ctx context.Context, claims []driver.Claim, report func(int, bool, error)) {
-	all := r.beginAll(Release, claims)
-	r.several.ReleaseBatch(ctx, claims, func(i int, held bool, err error) {
-		r.answer(all[i], held, err)
-		report(i, held, err)
+// Start implements driver.Async.
+func (r asyncRecorder) Start(
+	ctx context.Context, op driver.Op, claims []driver.Claim, after driver.After, done func(i int, a driver.Answer, err error),
+) {
+	kind := map[driver.Op]Kind{driver.OpAcquire: Acquire, driver.OpRenew: Renew, driver.OpRelease: Release}[op]
+	all := r.beginAll(kind, claims)
+	r.async.Start(ctx, op, claims, after, func(i int, a driver.Answer, err error) {
+		if op == driver.OpAcquire {
+			r.acquired(all[i], claims[i], a, err)
+		} else {
+			r.answer(all[i], a.Held, err)
+		}
+		done(i, a, err)
 	})
 }
 
@@ -93,15 +80,6 @@ func (r recorder) Renew(ctx context.Context, c driver.Claim) (bool, error) {
 	held, err := r.Locker.Renew(ctx, c)
 	r.answer(e, held, err)
 	return held, err
-}
-
-// RenewBatch implements driver.BatchRenewer.
-func (r batchRecorder) RenewBatch(ctx context.Context, claims []driver.Claim, report func(int, bool, error)) {
-	all := r.beginAll(Renew, claims)
-	r.batch.RenewBatch(ctx, claims, func(i int, held bool, err error) {
-		r.answer(all[i], held, err)
-		report(i, held, err)
-	})
 }
 
 // Release implements guard.Locker.

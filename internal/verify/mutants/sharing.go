@@ -162,7 +162,7 @@ var sharing = []mutant{
 	},
 	{
 		name: "mutant_one_request_for_each_key", rule: 17, does: "several keys are asked for one by one",
-		hunks: []hunk{{"guard/multiacquire.go", "if !ok {\n\t\treturn\n\t}\n\tvar claims", "if !ok || l != nil {\n\t\treturn\n\t}\n\tvar claims"}},
+		hunks: []hunk{{"guard/multiacquire.go", "if s.guard.async == nil {", "if s.guard.async == nil || len(keys) > 0 {"}},
 		pkg:   "guard", test: "TestAcquireAll_goesOutTogether",
 	},
 

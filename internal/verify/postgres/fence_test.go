@@ -153,9 +153,9 @@ func checksFences(t *testing.T, dsn string) {
 				held, err := l.Renew(ctx, c)
 				require.NoError(t, err)
 				require.True(t, held)
-				l.RenewBatch(ctx, []driver.Claim{c}, func(_ int, held bool, err error) {
+				driver.Await(ctx, l, driver.OpRenew, []driver.Claim{c}, driver.After{}, func(_ int, a driver.Answer, err error) {
 					require.NoError(t, err)
-					require.True(t, held)
+					require.True(t, a.Held)
 				})
 			}
 			require.NoError(t, other.CheckFence(ctx, tx, under(c, g.Fence)))
@@ -361,11 +361,10 @@ func (s *losingStore) Renew(ctx context.Context, c driver.Claim) (held bool, err
 	return s.Locker.Renew(ctx, c)
 }
 
-func (s *losingStore) RenewBatch(ctx context.Context, claims []driver.Claim, report func(i int, held bool, err error)) {
-	for i, c := range claims {
-		held, err := s.Renew(ctx, c)
-		report(i, held, err)
-	}
+func (s *losingStore) Start(
+	ctx context.Context, op driver.Op, claims []driver.Claim, after driver.After, done func(i int, a driver.Answer, err error),
+) {
+	driver.Each{Locker: s}.Start(ctx, op, claims, after, done)
 }
 
 // A nested is a call for several keys inside of a run that holds one of them.

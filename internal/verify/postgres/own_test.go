@@ -56,9 +56,9 @@ func claimTwiceInABatch(t *testing.T, dsn string) {
 		claims := []driver.Claim{low, high, other}
 		claims[0], claims[first] = claims[first], claims[0]
 		held := make([]bool, len(claims))
-		l.RenewBatch(t.Context(), claims, func(i int, h bool, err error) {
+		driver.Await(t.Context(), l, driver.OpRenew, claims, driver.After{}, func(i int, a driver.Answer, err error) {
 			require.NoError(t, err)
-			held[i] = h
+			held[i] = a.Held
 		})
 		require.Equal(t, []bool{true, true, false}, held)
 		info, err := l.Show(t.Context(), "key")
@@ -155,8 +155,8 @@ func lockedRowDelaysNoOther(t *testing.T, dsn string) {
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {
 		defer close(ended)
-		l.RenewBatch(ctx, claims, func(i int, held bool, err error) {
-			if held {
+		driver.Await(ctx, l, driver.OpRenew, claims, driver.After{}, func(i int, a driver.Answer, err error) {
+			if a.Held {
 				renewed <- i
 			} else {
 				failed <- err

@@ -139,9 +139,9 @@ func TestSearchPath_changesWhileALeaseIsHeld(t *testing.T) {
 				held, err := l.Renew(t.Context(), c)
 				require.NoError(t, err)
 				require.True(t, held)
-				l.RenewBatch(t.Context(), []driver.Claim{c}, func(_ int, held bool, err error) {
+				driver.Await(t.Context(), l, driver.OpRenew, []driver.Claim{c}, driver.After{}, func(_ int, a driver.Answer, err error) {
 					require.NoError(t, err)
-					require.True(t, held)
+					require.True(t, a.Held)
 				})
 				require.NoError(t, l.InTx(t.Context(), under(c, g.Fence), func(*sql.Tx) error { return nil }))
 				_, err = l.TryAcquire(t.Context(), claim("new", long))

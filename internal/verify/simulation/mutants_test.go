@@ -4,7 +4,6 @@ package simulation_test
 
 import (
 	"context"
-	"slices"
 	"testing"
 	"time"
 
@@ -67,10 +66,10 @@ func TestLong_sharingFindsWhatIsBroken(t *testing.T) {
 		mutate    mutation
 		invariant string
 	}{
-		"a key has one holder more than its claims allow": {onNode(func(r remote) guard.Locker { return oneMore{r} }), "I1"},
-		"a claim does not say that it waits":              {onNode(func(r remote) guard.Locker { return unwanted{r} }), "starved"},
-		"a release of a claim without a grant is lost":    {onNode(func(r remote) guard.Locker { return wantedStill{r} }), "left"},
-		"a renewal does not raise the fence":              {onNode(func(r remote) guard.Locker { return unraised{r} }), "I2"},
+		"a key has one holder more than its claims allow": {onNode(func(w driver.Wrapper) guard.Locker { return oneMore{w} }), "I1"},
+		"a claim does not say that it waits":              {onNode(func(w driver.Wrapper) guard.Locker { return unwanted{w} }), "starved"},
+		"a release of a claim without a grant is lost":    {onNode(func(w driver.Wrapper) guard.Locker { return wantedStill{w} }), "left"},
+		"a renewal does not raise the fence":              {onNode(func(w driver.Wrapper) guard.Locker { return unraised{w} }), "I2"},
 		"the store does not know a fence":                 {mutation{asks: useNextFence}, "I2"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -88,55 +87,42 @@ func TestLong_sharingFindsWhatIsBroken(t *testing.T) {
 }
 
 // onNode has the processes see the node in another way.
-func onNode(change func(r remote) guard.Locker) mutation {
-	return mutation{store: func(inner guard.Locker, _ *process) guard.Locker {
-		if batch, ok := inner.(batchRemote); ok {
-			inner = batch.remote
-		}
-		return change(inner.(remote))
-	}}
+func onNode(change func(w driver.Wrapper) guard.Locker) mutation {
+	return mutation{store: func(inner guard.Locker, _ *process) guard.Locker { return change(driver.Wrapper{Locker: inner}) }}
 }
 
-type oneMore struct{ remote }
+type oneMore struct{ driver.Wrapper }
 
 func (m oneMore) TryAcquire(ctx context.Context, c driver.Claim) (driver.Answer, error) {
 	c.MaxHolders = max(c.MaxHolders, 1) + 1
-	return m.remote.TryAcquire(ctx, c)
+	return m.Locker.TryAcquire(ctx, c)
 }
 
-type unwanted struct{ remote }
+type unwanted struct{ driver.Wrapper }
 
 func (m unwanted) TryAcquire(ctx context.Context, c driver.Claim) (driver.Answer, error) {
 	if c.Queue == driver.Retried {
 		c.Queue = driver.Unqueued
 	}
-	return m.remote.TryAcquire(ctx, c)
+	return m.Locker.TryAcquire(ctx, c)
 }
 
 // wantedStill loses releases of claims that were never granted, which are those without a fence.
-type wantedStill struct{ remote }
+type wantedStill struct{ driver.Wrapper }
 
 func (m wantedStill) Release(ctx context.Context, c driver.Claim, after driver.After) (bool, error) {
 	if c.Fence == 0 {
 		return false, nil
 	}
-	return m.remote.Release(ctx, c, after)
+	return m.Locker.Release(ctx, c, after)
 }
 
 // unraised renews with the fence that a claim was granted.
-type unraised struct{ remote }
+type unraised struct{ driver.Wrapper }
 
 func (m unraised) Renew(ctx context.Context, c driver.Claim) (bool, error) {
 	c.Fence = 0
-	return m.remote.Renew(ctx, c)
-}
-
-func (m unraised) RenewBatch(ctx context.Context, claims []driver.Claim, report func(int, bool, error)) {
-	claims = slices.Clone(claims)
-	for i := range claims {
-		claims[i].Fence = 0
-	}
-	m.remote.RenewBatch(ctx, claims, report)
+	return m.Locker.Renew(ctx, c)
 }
 
 // useNextFence has a Guard use the fence after those that the store has granted.

@@ -148,25 +148,14 @@ type remote struct {
 	life    *life
 }
 
-// batchRemote is a remote that takes several claims in one request.
-type batchRemote struct{ remote }
-
 var (
-	_ driver.BatchRenewer  = remote{}
-	_ driver.Subscriber    = remote{}
-	_ driver.Describer     = remote{}
-	_ driver.BatchAcquirer = batchRemote{}
+	_ driver.Async      = remote{}
+	_ driver.Subscriber = remote{}
+	_ driver.Describer  = remote{}
 )
 
-// connect returns the node as the process sees it. In half of the worlds, claims for several keys
-// are one request.
-func (n *node) connect(p *process, l *life) guard.Locker {
-	r := remote{n, p, l}
-	if n.world.seed%2 == 0 {
-		return r
-	}
-	return batchRemote{r}
-}
+// connect returns the node as the process sees it.
+func (n *node) connect(p *process, l *life) guard.Locker { return remote{n, p, l} }
 
 // A reply is the answer to a request, or an error of the network.
 type reply[T any] struct {
@@ -258,20 +247,36 @@ func (r remote) Release(ctx context.Context, c driver.Claim, after driver.After)
 	return exchange(ctx, r, driver.OpRelease, c, func(s *keyStores) bool { return releaseOf(s, c, after) })
 }
 
-func (r remote) RenewBatch(ctx context.Context, claims []driver.Claim, report func(int, bool, error)) {
-	answers, err := exchange(ctx, r, driver.OpRenew, claims[0], each(claims, renewOf))
-	reportAll(claims, answers, err, report)
-}
-
-func (r batchRemote) AcquireBatch(ctx context.Context, claims []driver.Claim, report func(int, driver.Answer, error)) {
-	answers, err := exchange(ctx, r.remote, driver.OpAcquire, claims[0], each(claims, acquireOf))
-	reportAll(claims, answers, err, report)
-}
-
-func (r batchRemote) ReleaseBatch(ctx context.Context, claims []driver.Claim, report func(int, bool, error)) {
-	release := func(s *keyStores, c driver.Claim) bool { return releaseOf(s, c, driver.After{}) }
-	answers, err := exchange(ctx, r.remote, driver.OpRelease, claims[0], each(claims, release))
-	reportAll(claims, answers, err, report)
+// Start makes one request of renewals. In half of the worlds, it does so of other calls, too.
+func (r remote) Start(
+	ctx context.Context, op driver.Op, claims []driver.Claim, after driver.After, done func(i int, a driver.Answer, err error),
+) {
+	if op != driver.OpRenew && r.node.world.seed%2 == 0 {
+		driver.Each{Locker: r}.Start(ctx, op, claims, after, done)
+		return
+	}
+	go func() {
+		answers, err := exchange(ctx, r, op, claims[0], func(s *keyStores) []driver.Answer {
+			all := make([]driver.Answer, len(claims))
+			for i, c := range claims {
+				switch op {
+				case driver.OpAcquire:
+					all[i] = acquireOf(s, c)
+				case driver.OpRenew:
+					all[i].Held = renewOf(s, c)
+				default:
+					all[i].Held = releaseOf(s, c, after)
+				}
+			}
+			return all
+		})
+		if err != nil {
+			answers = make([]driver.Answer, len(claims))
+		}
+		for i := range claims {
+			done(i, answers[i], err)
+		}
+	}()
 }
 
 // Subscribe calls notify late, or not at all.
@@ -289,27 +294,6 @@ func (r remote) Subscribe(key, id string, notify func(time.Duration)) (stop func
 }
 
 func (r remote) Describe() driver.Description { return memory.New().Describe() }
-
-// each returns what carries out a request for several claims.
-func each[T any](claims []driver.Claim, do func(*keyStores, driver.Claim) T) func(*keyStores) []T {
-	return func(s *keyStores) []T {
-		all := make([]T, len(claims))
-		for i, c := range claims {
-			all[i] = do(s, c)
-		}
-		return all
-	}
-}
-
-func reportAll[T any](claims []driver.Claim, answers []T, err error, report func(int, T, error)) {
-	for i := range claims {
-		var answer T
-		if err == nil {
-			answer = answers[i]
-		}
-		report(i, answer, err)
-	}
-}
 
 // These never fail: a memory.Locker fails only if its context has ended.
 

@@ -18,23 +18,18 @@ type recorder struct {
 
 var _ driver.Subscriber = recorder{}
 
-// batchRecorder is a recorder around a Locker that renews in batches.
-type batchRecorder struct {
+// asyncRecorder is a recorder around a Locker whose calls answer later.
+type asyncRecorder struct {
 	recorder
-	batch driver.BatchRenewer
+	async driver.Async
 }
 
 func record(p *process, l guard.Locker) guard.Locker {
 	r := recorder{driver.Wrapper{Locker: l}, p}
-	renewer, ok := l.(driver.BatchRenewer)
-	if !ok {
-		return r
+	if async, ok := l.(driver.Async); ok {
+		return asyncRecorder{r, async}
 	}
-	batch := batchRecorder{r, renewer}
-	if several, ok := l.(driver.BatchAcquirer); ok {
-		return severalRecorder{batch, several}
-	}
-	return batch
+	return r
 }
 
 // An attempt is in the context of a call. It records whether the call has handed its lease off.
@@ -97,21 +92,37 @@ func (r recorder) Renew(ctx context.Context, c driver.Claim) (bool, error) {
 	return held, err
 }
 
-func (r batchRecorder) RenewBatch(ctx context.Context, claims []driver.Claim, report func(int, bool, error)) {
+func (r asyncRecorder) Start(
+	ctx context.Context, op driver.Op, claims []driver.Claim, after driver.After, done func(i int, a driver.Answer, err error),
+) {
+	if op == driver.OpRelease {
+		for _, c := range claims {
+			r.process.world.beliefs.releasing(c.ID)
+		}
+	}
 	if err := r.goOn(ctx, claims[0]); err != nil {
 		for i := range claims {
-			report(i, false, err)
+			done(i, driver.Answer{}, err)
 		}
 		return
 	}
 	calls := make([]call, len(claims))
 	for i, c := range claims {
-		calls[i] = r.begin("renew", c)
+		if calls[i] = r.begin(string(op), c); op == driver.OpAcquire {
+			r.process.world.beliefs.asks(c)
+		}
 	}
-	r.batch.RenewBatch(ctx, claims, func(i int, held bool, err error) {
-		calls[i].renewed(held, err)
+	r.async.Start(ctx, op, claims, after, func(i int, a driver.Answer, err error) {
+		switch op {
+		case driver.OpAcquire:
+			calls[i].acquired(a, err)
+		case driver.OpRenew:
+			calls[i].renewed(a.Held, err)
+		default:
+			calls[i].released(after, a.Held, err)
+		}
 		r.process.step("answer " + claims[i].ID)
-		report(i, held, err)
+		done(i, a, err)
 	})
 }
 

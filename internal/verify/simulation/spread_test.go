@@ -18,31 +18,19 @@ type spreader struct {
 	name  string
 }
 
-// batchSpreader is a spreader around a Locker that renews in batches.
-type batchSpreader struct {
+// asyncSpreader is a spreader around a Locker whose calls answer later.
+type asyncSpreader struct {
 	spreader
-	batch driver.BatchRenewer
-}
-
-// nodeSpreader is a batchSpreader around a Locker on one Redis.
-type nodeSpreader struct {
-	batchSpreader
-	facts   driver.Description
-	starter driver.Starter
-	several driver.BatchAcquirer
+	facts driver.Description
+	async driver.Async
 }
 
 func spread(w *world, name string, l guard.Locker) guard.Locker {
 	s := spreader{driver.Wrapper{Locker: l}, w, name}
-	renewer, ok := l.(driver.BatchRenewer)
-	if !ok {
-		return s
+	if async, ok := l.(driver.Async); ok {
+		return asyncSpreader{s, driver.Describe(l), async}
 	}
-	batch := batchSpreader{s, renewer}
-	if starter, ok := l.(driver.Starter); ok {
-		return nodeSpreader{batch, driver.Describe(l), starter, l.(driver.BatchAcquirer)}
-	}
-	return batch
+	return s
 }
 
 // sleep sleeps for a time that depends on the claim, and not on the order in which goroutines run.
@@ -62,65 +50,33 @@ func (s spreader) Renew(ctx context.Context, c driver.Claim) (bool, error) {
 	return s.Locker.Renew(ctx, c)
 }
 
-func (s batchSpreader) RenewBatch(ctx context.Context, claims []driver.Claim, report func(int, bool, error)) {
-	s.sleep("renew", claims[0])
-	s.batch.RenewBatch(ctx, claims, func(i int, held bool, err error) {
-		s.sleep("renewed", claims[i])
-		report(i, held, err)
-	})
-}
-
 func (s spreader) Release(ctx context.Context, c driver.Claim, after driver.After) (bool, error) {
 	s.sleep("release", c)
 	defer s.sleep("released", c)
 	return s.Locker.Release(ctx, c, after)
 }
 
-func (s nodeSpreader) Describe() driver.Description {
+func (s asyncSpreader) Describe() driver.Description {
 	facts := s.facts
-	facts.ServerID = func(ctx context.Context) (string, error) {
-		s.sleep("identify", driver.Claim{})
-		defer s.sleep("identified", driver.Claim{})
-		return s.facts.ServerID(ctx)
+	if facts.ServerID != nil {
+		facts.ServerID = func(ctx context.Context) (string, error) {
+			s.sleep("identify", driver.Claim{})
+			defer s.sleep("identified", driver.Claim{})
+			return s.facts.ServerID(ctx)
+		}
 	}
 	return facts
 }
 
-func (s nodeSpreader) AcquireBatch(ctx context.Context, claims []driver.Claim, report func(int, driver.Answer, error)) {
-	s.sleep("acquire", claims[0])
-	s.several.AcquireBatch(ctx, claims, func(i int, grant driver.Answer, err error) {
-		s.sleep("acquired", claims[i])
-		report(i, grant, err)
-	})
-}
-
-func (s nodeSpreader) ReleaseBatch(ctx context.Context, claims []driver.Claim, report func(int, bool, error)) {
-	s.sleep("release", claims[0])
-	s.several.ReleaseBatch(ctx, claims, func(i int, held bool, err error) {
-		s.sleep("released", claims[i])
-		report(i, held, err)
-	})
-}
-
-func (s nodeSpreader) StartAcquire(ctx context.Context, c driver.Claim, done func(driver.Answer, error)) {
+func (s asyncSpreader) Start(
+	ctx context.Context, op driver.Op, claims []driver.Claim, after driver.After, done func(i int, a driver.Answer, err error),
+) {
 	go func() {
-		s.sleep("acquire", c)
-		s.starter.StartAcquire(ctx, c, func(g driver.Answer, err error) {
+		s.sleep(string(op), claims[0])
+		s.async.Start(ctx, op, claims, after, func(i int, a driver.Answer, err error) {
 			go func() {
-				s.sleep("acquired", c)
-				done(g, err)
-			}()
-		})
-	}()
-}
-
-func (s nodeSpreader) StartRelease(ctx context.Context, c driver.Claim, after driver.After, done func(bool, error)) {
-	go func() {
-		s.sleep("release", c)
-		s.starter.StartRelease(ctx, c, after, func(held bool, err error) {
-			go func() {
-				s.sleep("released", c)
-				done(held, err)
+				s.sleep(string(op)+"d", claims[i])
+				done(i, a, err)
 			}()
 		})
 	}()
