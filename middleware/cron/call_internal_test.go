@@ -25,7 +25,7 @@ func TestCall_doesNotBeginWhatHasLostItsLease(t *testing.T) {
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(&guard.LostError{Key: "job", Reason: guard.LossExpired})
-	err = b.call(ctx, nil, Record{}, func(_ context.Context, o Result, begun bool) error {
+	err = b.call(ctx, nil, entry{}, func(_ context.Context, o Result, begun bool) error {
 		require.Equal(t, Lost, o)
 		require.False(t, begun)
 		return nil

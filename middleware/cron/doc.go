@@ -43,8 +43,8 @@
 //	ticks run only while no current one runs or waits.
 //
 // An uncontended tick makes seven calls to the store, three of them before the function runs. The
-// first tick of a new job, and a run of more than a second, make one more: they are on record as
-// Running. A process that finds a tick done makes one call.
+// first tick of a new job, and a run that begins late or takes more than a second, make one more:
+// they are on record as Running. A process that finds a tick done makes one call.
 //
 // The Cron sleeps on the monotonic clock. If the wall clock is set, or the host sleeps, its timer
 // is wrong. So each process looks at the clock every ten seconds, and has the Cron run what has

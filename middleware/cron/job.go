@@ -50,7 +50,6 @@ type job struct {
 	ended     []time.Time   // ticks that this process has ended, not written down yet (mark)
 	newest    time.Time     // the newest of those that were
 	marked    time.Time     // up to here the store knows that all ticks have an outcome
-	own       *ticks.State  // what the store knew of the spec when this process started
 	checked   bool          // the store was asked for ticks that no process has handled
 	first     bool          // no process had run the job when this one started
 	looking   bool          // a goroutine looks at pending ticks that no other goroutine handles

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/seed-1795987d/onerun/guard/driver"
+	"github.com/seed-1795987d/onerun/middleware/internal/ticks"
 )
 
 // An entry is a line of a job's log in the store. The log forgets the oldest lines, and those of
@@ -15,6 +16,7 @@ type entry struct {
 	Record
 
 	Schedule string `json:"schedule,omitempty"` // the fingerprint of the job's schedule
+	Old      bool   `json:"old,omitempty"`      // the tick is caught up with
 }
 
 // at orders records: the newest tick first.
@@ -54,7 +56,10 @@ func (b *job) append(e entry) error {
 	if len(e.Reason) > longest {
 		e.Reason = e.Reason[:longest]
 	}
-	log, at := ledgerName(b.name), e.at()
+	log, at := ledgerName(b.name), e.at().UnixMilli()
+	if e.Result != Running {
+		at++ // the log forgets the beginning of a run first: a run without an end would seem lost
+	}
 	if e.Tick.IsZero() {
 		log = byHandName(b.name)
 	}
@@ -63,7 +68,7 @@ func (b *job) append(e entry) error {
 	if err != nil {
 		return nil //nolint:nilerr // it could never be written
 	}
-	return b.ledger.Append(context.WithoutCancel(b.jobs.ctx), log, driver.Entry{At: max(at.UnixMilli(), 0), Record: text}, 2*b.keep)
+	return b.ledger.Append(context.WithoutCancel(b.jobs.ctx), log, driver.Entry{At: max(at, 0), Record: text}, 2*b.keep)
 }
 
 // writeAgain writes what could not be written before.
@@ -109,15 +114,30 @@ func (b *job) readLog(ctx context.Context) (view, error) {
 	return slices.DeleteFunc(v, func(e entry) bool { return !e.Until.IsZero() && e.Schedule != b.marks.Spec.Print }), err
 }
 
+// A known is what the store says of the ticks of the job.
+type known struct {
+	view
+
+	own    *ticks.State
+	others []*ticks.State // of other specs
+}
+
+func (b *job) readKnown(ctx context.Context) (k known, err error) {
+	if k.view, err = b.readLog(ctx); err == nil {
+		k.own, k.others, err = b.marks.Read(ctx)
+	}
+	return k, err
+}
+
 // running returns the runs whose end is not in the log: those of a tick, or all if tick is zero.
-func (v view) running(tick time.Time) []Record {
-	var found []Record
+func (v view) running(tick time.Time) []entry {
+	var found []entry
 	for _, e := range v {
 		if e.Result != Running || !tick.IsZero() && !e.is(tick) {
 			continue
 		}
 		if !slices.ContainsFunc(v, func(o entry) bool { return o.Result != Running && o.same(e.Record) }) {
-			found = append(found, e.Record)
+			found = append(found, e)
 		}
 	}
 	return found
@@ -135,18 +155,18 @@ func (v view) has(tick time.Time, outcomes ...Result) bool {
 // returns true if the tick must not run again, although its marker is missing. The caller has the
 // lease of the tick.
 func (b *job) abandoned(h *held) (over bool) {
-	v, err := b.readLog(h.lease.Context())
+	k, err := b.readKnown(h.lease.Context())
 	if err != nil {
 		return false
 	}
-	b.end(v.running(h.tick))
-	return b.isOnRecord(v, h.tick)
+	b.end(k.running(h.tick))
+	return b.isOnRecord(k, h.tick)
 }
 
 // end records that runs were lost with their process.
-func (b *job) end(runs []Record) {
+func (b *job) end(runs []entry) {
 	for _, r := range runs {
 		r.Result, r.End, r.Reason = Lost, b.now().UTC(), "its process has not finished it"
-		b.write(entry{Record: r})
+		b.write(r)
 	}
 }

@@ -100,16 +100,16 @@ func (b *job) lookOnce() (next time.Time, err error) {
 		b.announced = true
 		b.watchTriggers()
 	}
-	v, err := b.readLog(only.Context())
+	k, err := b.readKnown(only.Context())
 	if err == nil && !b.checked {
 		if err = b.endRunsByHand(); err == nil {
-			err = b.findMissed(v)
+			err = b.findMissed(k)
 		}
 	}
 	if err != nil {
 		return time.Time{}, err
 	}
-	if next, err = b.handleOwed(only.Context(), v); err == nil {
+	if next, err = b.handleOwed(only.Context(), k); err == nil {
 		err = b.mark()
 	}
 	return next, err

@@ -12,24 +12,24 @@ import (
 )
 
 // findMissed owes the ticks from before this process was up that have no outcome.
-func (b *job) findMissed(v view) error {
+func (b *job) findMissed(k known) error {
 	var missed gap
 	born := b.bornAt()
 	if b.isNew { // a process whose clock is behind may take these, and die in them
 		missed = b.come(b.schedule, born.Add(-mostSkew), born)
 	} else {
 		var err error
-		if missed, err = b.unsettled(born); err != nil {
+		if missed, err = b.unsettled(k, born); err != nil {
 			return err
 		}
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.addPending(missed, b.isNew)
-	for _, r := range v.running(time.Time{}) {
+	for _, r := range k.running(time.Time{}) {
 		b.addPending(gap{ticks: []time.Time{r.Tick}}, true)
 	}
-	b.first = b.first && !slices.ContainsFunc(v, func(e entry) bool { return e.Result != "" })
+	b.first = b.first && !slices.ContainsFunc(k.view, func(e entry) bool { return e.Result != "" })
 	b.checked = true
 	return nil
 }
@@ -43,7 +43,7 @@ func (b *job) endRunsByHand() error {
 	if err != nil || len(runs) == 0 || b.overlap == Allow {
 		return err
 	}
-	own, end, err := b.acquire(b.jobs.ctx, b.runKey(), 0, guard.WithLimit(0), guard.WithLabel(b.leaseLabel(b.bornAt(), start{old: true})), b.jobs.guard.Adapter().Auxiliary(), b.jobs.guard.Adapter().Probe())
+	own, end, err := b.acquire(b.jobs.ctx, b.runKey(), 0, guard.WithLimit(0), guard.WithLabel(b.runKey()+" look "+b.who()), b.jobs.guard.Adapter().Auxiliary(), b.jobs.guard.Adapter().Probe())
 	switch {
 	case errors.Is(err, guard.ErrBusy):
 		return nil
@@ -67,18 +67,18 @@ func (b *job) remembered() time.Duration {
 
 // A looking is one pass over the ticks that are owed, the oldest first.
 type looking struct {
-	job  *job
-	ctx  context.Context //nolint:containedctx // of the pass
-	view view
-	from time.Time // the job was paused from here,
-	to   time.Time // up to here
-	next time.Time // when to look again
+	job   *job
+	ctx   context.Context //nolint:containedctx // of the pass
+	known known
+	from  time.Time // the job was paused from here,
+	to    time.Time // up to here
+	next  time.Time // when to look again
 
 	why     string // why the ticks in reports were left out
 	reports []*held
 }
 
-func (b *job) handleOwed(ctx context.Context, v view) (next time.Time, err error) {
+func (b *job) handleOwed(ctx context.Context, k known) (next time.Time, err error) {
 	b.mu.Lock()
 	var all []*pending
 	for _, p := range b.pending {
@@ -95,13 +95,13 @@ func (b *job) handleOwed(ctx context.Context, v view) (next time.Time, err error
 		all[i].left = all[i].left || len(all)-i > b.catchUp
 	}
 	all = slices.DeleteFunc(all, func(o *pending) bool {
-		if !b.isOnRecord(v, o.tick) {
+		if !b.isOnRecord(k, o.tick) {
 			return false
 		}
 		b.settle(o.tick)
 		return true
 	})
-	l := &looking{job: b, ctx: ctx, view: v}
+	l := &looking{job: b, ctx: ctx, known: k}
 	if l.from, l.to, err = b.lastPause(ctx); err != nil {
 		return time.Time{}, err
 	}
@@ -124,15 +124,11 @@ func (b *job) handleOwed(ctx context.Context, v view) (next time.Time, err error
 }
 
 // isOnRecord reports whether the store says that a tick has ended, and no process may run it again.
-func (b *job) isOnRecord(v view, tick time.Time) bool {
-	b.mu.Lock()
-	known := b.own != nil && b.own.IsAhead(tick)
-	b.mu.Unlock()
-	if known {
-		return true
-	}
+func (b *job) isOnRecord(k known, tick time.Time) bool {
+	v := k.view
 	if b.late(tick) > b.deadline {
-		return b.has(v, tick)
+		wrong := k.own.Mark().After(b.now().Add(mostSkew)) // it is that of a clock which was ahead
+		return !wrong && k.own.Settled(tick, k.others) || b.has(v, tick)
 	}
 	again := []Result{Lost}
 	if b.rerun {
@@ -175,8 +171,8 @@ func (l *looking) at(o pending) error {
 		b.putBack(o.tick)
 		return err
 	}
-	runs := l.view.running(o.tick)
-	begun := len(runs) > 0 || b.has(l.view, o.tick)
+	runs := l.known.running(o.tick)
+	begun := len(runs) > 0 || b.has(l.known.view, o.tick)
 	b.end(runs)
 	switch {
 	case o.begun && !begun, b.late(o.tick) >= b.remembered() && begun:
@@ -193,9 +189,9 @@ func (l *looking) at(o pending) error {
 	case !quiet:
 		l.leaveOut(h, skippedBusy)
 	case inTime() && (begun || b.at(o.tick).After(born)):
-		return l.run(h, start{old: true, wait: b.deadline - b.late(o.tick)})
+		return l.run(h, b.deadline-b.late(o.tick))
 	case newest && !o.begun:
-		return l.run(h, start{old: true, wait: b.deadline})
+		return l.run(h, b.deadline)
 	case inTime(): // it was due before this process was up: another one may still take it
 		h.release()
 		b.putBack(o.tick)
@@ -213,10 +209,11 @@ func (l *looking) again(tick time.Time) {
 }
 
 // run runs a tick that is caught up with.
-func (l *looking) run(h *held, s start) error {
+func (l *looking) run(h *held, wait time.Duration) error {
 	b := l.job
 	l.report()
-	b.start(h, s)
+	h.old, h.wait = true, wait
+	b.start(h)
 	b.mu.Lock()
 	_, stopped := b.pending[h.tick.UnixMilli()]
 	b.mu.Unlock()
@@ -228,9 +225,9 @@ func (l *looking) run(h *held, s start) error {
 	case <-b.leaving.Done():
 		return errClosed
 	}
-	v, err := b.readLog(l.ctx)
+	k, err := b.readKnown(l.ctx)
 	if err == nil {
-		l.view = v
+		l.known = k
 	}
 	return err
 }

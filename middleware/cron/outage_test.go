@@ -131,3 +131,22 @@ func TestRunNow_leavesTheRecordsOfTicks(t *testing.T) {
 		require.LessOrEqual(s.t, len(entries), 2)
 	})
 }
+
+// One process cannot ask the store for longer than it remembers ticks, and the log has forgotten
+// most of them. Others have run them all: it learns that from the mark.
+func TestOutage_ofOneProcessMissesNoTickThatOthersHaveRun(t *testing.T) {
+	t.Parallel()
+	for _, catchUp := range []int{0, 100} {
+		onSite(t, noon, func(s *site) {
+			var missed recorder
+			all := s.three(setup{}, "* * * * *", nil, guardcron.WithHistory(10), guardcron.WithCatchUp(catchUp), onMissed(missed.record))
+			s.until("2026-06-15T12:01:30Z")
+			all[0].line.cut.Store(true)
+			s.until("2026-06-15T20:01:30Z")
+			all[0].line.cut.Store(false)
+			s.until("2026-06-15T20:05:30Z")
+			require.Empty(s.t, missed.outcomes())
+			require.Equal(s.t, every(s.t, time.Minute, "2026-06-15T12:01:00Z", "2026-06-15T20:05:00Z"), s.ticks())
+		})
+	}
+}

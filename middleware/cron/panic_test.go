@@ -199,7 +199,7 @@ func TestWithLease_labelAndName(t *testing.T) {
 		p.add("job", "0 * * * *", hanging(90*time.Minute), guardcron.WithLease(guard.WithHook(hook), guard.WithLabel("catch-up worker"), guard.WithName("reports")))
 		p.cron.Start()
 		s.until("2026-06-15T14:00:30Z")
-		require.Equal(s.t, map[string]string{"cron:job": "cron:job@2026-06-15T13:00:00Z by catch-up worker"}, labels)
+		require.Equal(s.t, map[string]string{"cron:job": "cron:job@2026-06-15T13:00:00Z catch-up worker"}, labels)
 		require.Equal(s.t, map[string]bool{"reports": true}, names)
 		require.Equal(s.t, []string{"13:00:00 running", "14:00:00 skipped"}, p.outcomes("job"), "no run is taken for one of an old tick")
 		for _, r := range p.records("job") {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/seed-1795987d/onerun/backend/memory"
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/middleware/internal/ticks"
 )
 
 // The clock of a process is set back while it looks for what was missed before it started. Under
@@ -18,7 +19,7 @@ import (
 func TestBorn_isReadUnderItsLock(t *testing.T) {
 	t.Parallel()
 	for title, look := range map[string]func(b *job) error{
-		"what was missed": func(b *job) error { return b.findMissed(nil) },
+		"what was missed": func(b *job) error { return b.findMissed(known{own: &ticks.State{}}) },
 		"runs by hand": func(b *job) error {
 			b.write(entry{Record: Record{Result: Running, Start: b.now()}})
 			return b.endRunsByHand()

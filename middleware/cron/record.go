@@ -121,20 +121,21 @@ func (b *job) record(r Record, skipped string) {
 
 // recordBeginning writes down that a run has begun, in a second: one that has ended by then needs
 // no such record. Before the first run of a job it is written at once. If this process dies in it,
-// others know that there was one. The caller calls ended when the run has ended.
-func (b *job) recordBeginning(r Record) (ended func()) {
+// others know that there was one. So is a run that begins late: the next ticks may, too. The caller
+// calls ended when the run has ended.
+func (b *job) recordBeginning(r entry) (ended func()) {
 	b.mu.Lock()
 	first := b.first
 	b.first = false
 	b.mu.Unlock()
-	if first && !r.Tick.IsZero() {
-		b.write(entry{Record: r})
+	if !r.Tick.IsZero() && (first || r.Start.Sub(b.at(r.Tick)) > longRun) {
+		b.write(r)
 		return func() {}
 	}
 	written := make(chan struct{})
 	timer := time.AfterFunc(longRun, func() {
 		defer close(written)
-		b.write(entry{Record: r})
+		b.write(r)
 	})
 	return func() {
 		if !timer.Stop() {

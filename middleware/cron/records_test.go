@@ -284,3 +284,18 @@ func TestObservers_receiveWhatCannotBeRecorded(t *testing.T) {
 		require.Equal(s.t, []string{"13:00:00 ran"}, o.outcomes())
 	})
 }
+
+// A log that is full forgets the beginning of a run before its end: no process takes the run for
+// one whose process has died.
+func TestRecords_thatAreForgottenLeaveNoRunUnderWay(t *testing.T) {
+	t.Parallel()
+	onSite(t, noon, func(s *site) {
+		all := s.three(setup{}, "* * * * *", lasting(10*time.Second), guardcron.WithHistory(1))
+		s.until("2026-06-15T12:02:05Z")
+		late := s.process("late", setup{})
+		late.add("job", "* * * * *", lasting(10*time.Second), guardcron.WithHistory(1))
+		late.cron.Start()
+		s.sleep(time.Second)
+		require.Equal(s.t, []string{"12:01:00 ran", "12:02:00 running"}, all[0].outcomes("job"))
+	})
+}

@@ -22,22 +22,21 @@ func (b *job) beginSpec(born time.Time) error {
 }
 
 // unsettled returns the ticks of the spec from before born that may have no outcome.
-func (b *job) unsettled(born time.Time) (gap, error) {
-	own, others, err := b.marks.Read(b.jobs.ctx)
-	if err != nil || own.First().IsZero() { // the store has just lost what it had
-		return gap{}, err
+func (b *job) unsettled(k known, born time.Time) (gap, error) {
+	if k.own.First().IsZero() { // the store has just lost what it had
+		return gap{}, nil
 	}
-	owed := ticks.Owed{Schedule: b.schedule, Own: own, Others: others}
-	come := func(from, to time.Time) gap { return b.come(owed, later(from, own.Mark()), to) }
-	replaced := own.Replaced(others, max(replacedAfter, b.window))
+	owed := ticks.Owed{Schedule: b.schedule, Own: k.own, Others: k.others}
+	come := func(from, to time.Time) gap { return b.come(owed, later(from, k.own.Mark()), to) }
+	replaced := k.own.Replaced(k.others, max(replacedAfter, b.window))
 	// If nothing that can no longer start was due meanwhile, it goes on as if it had been up.
 	if !replaced.IsZero() && len(come(replaced, born.Add(-b.deadline)).ticks) > 0 {
-		if err := b.marks.Omit(b.jobs.ctx, own, replaced, born); err != nil {
+		if err := b.marks.Omit(b.jobs.ctx, k.own, replaced, born); err != nil {
 			return gap{}, err
 		}
 	}
 	b.mu.Lock()
-	b.marked, b.own = own.Mark(), own
+	b.marked = k.own.Mark()
 	b.mu.Unlock()
-	return come(own.Mark(), born), nil
+	return come(k.own.Mark(), born), nil
 }

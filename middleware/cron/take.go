@@ -12,8 +12,10 @@ import (
 type held struct {
 	tick  time.Time
 	lease *guard.Lease
-	end   func() // ends the lease's context, and does not release it
-	again bool   // another process had the tick before, and has not ended it
+	end   func()        // ends the lease's context, and does not release it
+	again bool          // another process had the tick before, and has not ended it
+	old   bool          // it is caught up with: those that are due go before it
+	wait  time.Duration // for the job, if another tick runs
 	here  *firing
 }
 
@@ -37,7 +39,7 @@ func (b *job) take(tick time.Time, wait time.Duration) (*held, error) {
 	waits := guard.Hook{Wait: func(context.Context, guard.WaitEvent) { h.again = true }}
 	var err error
 	h.lease, h.end, err = b.acquire(b.jobs.ctx, b.tickKey(tick), wait,
-		guard.WithOnce(b.window), guard.WithLimit(0), guard.WithLabel(b.leaseLabel(tick, start{})), guard.WithHook(waits), b.jobs.guard.Adapter().Auxiliary())
+		guard.WithOnce(b.window), guard.WithLimit(0), guard.WithLabel(b.leaseLabel(tick)), guard.WithHook(waits), b.jobs.guard.Adapter().Auxiliary())
 	if err != nil {
 		return nil, err
 	}

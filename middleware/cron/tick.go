@@ -4,48 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
+	"slices"
 	"time"
 
 	"github.com/seed-1795987d/onerun/guard"
 )
 
-// A start says how to start a tick.
-type start struct {
-	old  bool          // it is caught up with: those that are due go before it
-	held bool          // it has waited for an old one: those after it wait as long as it did
-	wait time.Duration // for the job, if another tick runs
-}
-
-// leaseLabel says which tick a lease is for, and which process has it.
-func (b *job) leaseLabel(tick time.Time, s start) string {
-	who, kind := b.who(), " "
-	switch {
-	case s.old:
-		kind = oldLabel
-	case s.held:
-		kind = heldLabel
-	case strings.HasPrefix(" "+who, oldLabel), strings.HasPrefix(" "+who, heldLabel):
-		kind = " by " // a process of such a name
-	}
-	return b.tickKey(tick) + kind + who
-}
-
-const (
-	oldLabel  = " catch-up "
-	heldLabel = " after-catch-up "
-)
-
-// isLabel reports whether the error says that a lease is held under a label of that kind.
-func (b *job) isLabel(err error, kind string) bool {
-	var busy *guard.BusyError
-	if !errors.As(err, &busy) {
-		return false
-	}
-	tick, ok := strings.CutPrefix(busy.Label, b.runKey()+"@")
-	_, who, _ := strings.Cut(tick, " ")
-	return ok && strings.HasPrefix(" "+who, kind)
-}
+// leaseLabel says which tick a lease is for, and which process has it. It is for people.
+func (b *job) leaseLabel(tick time.Time) string { return b.tickKey(tick) + " " + b.who() }
 
 // decide starts a tick that is due, if it can still be started in time. If not, the tick is owed.
 // A tick that was begun before is not left out because a later one has begun meanwhile.
@@ -56,21 +22,20 @@ func (b *job) decide(h *held) {
 		b.owe(h.tick)
 		return
 	}
-	var s start
 	if b.overlap == Wait || h.again {
-		s.wait = b.deadline - late
+		h.wait = b.deadline - late
 	}
 	if h.again && b.abandoned(h) {
 		h.complete()
 		b.finish(h.tick)
 		return
 	}
-	b.start(h, s)
+	b.start(h)
 }
 
 // start runs a tick, unless the job is paused, or runs for longer than the tick may wait. It
 // returns when the tick has run, was left out, or was given up.
-func (b *job) start(h *held, s start) {
+func (b *job) start(h *held) {
 	if b.heldBack(h) {
 		return
 	}
@@ -78,7 +43,7 @@ func (b *job) start(h *held, s start) {
 		b.execute(h.lease.Context(), h, h.lease, func() {})
 		return
 	}
-	own, end, waited, err := b.enter(h, s)
+	own, end, waited, err := b.enter(h)
 	free := func() {
 		_ = own.Release(h.lease.Context()) // it ends by itself otherwise
 		end()
@@ -133,65 +98,65 @@ func (b *job) execute(ctx context.Context, h *held, own *guard.Lease, free func(
 	}
 }
 
-// enter takes the lease of the job, and waits for it as long as s and patience say.
-func (b *job) enter(h *held, s start) (own *guard.Lease, end func(), waited bool, err error) {
+// enter takes the lease of the job, and waits for it as long as h and patience say.
+func (b *job) enter(h *held) (own *guard.Lease, end func(), waited bool, err error) {
 	ctx := h.lease.Context()
 	for wait := time.Duration(0); ; waited = true {
-		own, end, err = b.acquire(ctx, b.runKey(), wait, b.runOptions(b.leaseLabel(h.tick, s))...)
-		if ctx.Err() != nil || !errors.Is(err, guard.ErrBusy) {
+		own, end, err = b.acquire(ctx, b.runKey(), wait, b.runOptions(b.leaseLabel(h.tick))...)
+		var busy *guard.BusyError
+		if ctx.Err() != nil || !errors.As(err, &busy) {
 			return own, end, waited, err
 		}
-		wait = b.patience(h, s, err)
+		wait = 0
+		if !h.old {
+			wait = b.patience(h, busy, !waited)
+		}
 		if !waited {
-			wait = max(wait, s.wait)
+			wait = max(wait, h.wait)
 		}
 		if wait <= 0 {
 			return own, end, waited, err
 		}
 		h.here.end()
-		s.held = s.held || b.isHeldUp(err)
 	}
 }
-
-// isHeldUp reports whether the error is that an old tick runs, or one that an old tick has delayed.
-func (b *job) isHeldUp(err error) bool { return b.isLabel(err, oldLabel) || b.isLabel(err, heldLabel) }
 
 // patience returns for how long a tick waits for the run that keeps the job busy, whatever
-// WithOverlap says. It is 0 if the error is another one.
+// WithOverlap says.
 //
-// A lease that is held for this very tick is that of a process which has died, and ends soon. If
-// an old tick runs, the newest current one waits: until the deadline, or the next tick. The ticks
-// after it may be as late as it was: without the old one, they would have found the job idle.
-func (b *job) patience(h *held, s start, err error) time.Duration {
-	var busy *guard.BusyError
-	if !errors.As(err, &busy) {
-		return 0
-	}
+// If an old tick runs, it waits until the deadline, or the next tick. Otherwise it may start as
+// late as the run that is under way did: without what has delayed that run, it would have found
+// the job idle. A lease that was not renewed in time is that of a process which has died, and ends
+// soon.
+func (b *job) patience(h *held, busy *guard.BusyError, first bool) time.Duration {
 	left, late := untilOver(busy), b.late(h.tick)
-	switch {
-	case strings.HasPrefix(busy.Label, b.tickKey(h.tick)+" "):
+	if first && busy.Left >= 0 && busy.Left < time.Until(h.lease.ValidUntil())/4 {
 		return left
-	case s.old:
+	}
+	v, err := b.readLog(h.lease.Context())
+	if err != nil {
 		return 0
-	case b.isLabel(err, oldLabel):
-		most := b.deadline
+	}
+	runs := v.running(time.Time{})
+	if len(runs) == 0 { // if the run began late, it will be on record in a moment
+		if first {
+			return momentOfRecord
+		}
+		return 0
+	}
+	run := slices.MaxFunc(runs, func(a, b entry) int { return a.Start.Compare(b.Start) })
+	limit := run.Start.Sub(b.at(run.Tick))
+	if run.Old {
+		limit = b.deadline
 		if next := b.schedule.Next(h.tick.In(b.jobs.cron.Location())); !next.IsZero() {
-			most = max(most, b.at(next).Sub(b.at(h.tick)))
-		}
-		return min(left, most-late)
-	case b.isLabel(err, heldLabel):
-		v, err := b.readLog(h.lease.Context())
-		for _, r := range v.running(time.Time{}) {
-			if strings.HasPrefix(busy.Label, b.tickKey(r.Tick)+" ") {
-				return min(left, r.Start.Sub(b.at(r.Tick))-late)
-			}
-		}
-		if err == nil { // it has just begun: it will be on record, or have ended
-			return min(left, 2*longRun, b.deadline-late)
+			limit = max(limit, b.at(next).Sub(b.at(h.tick)))
 		}
 	}
-	return 0
+	return min(left, limit-late)
 }
+
+// momentOfRecord is how long it takes to write down that a run has begun.
+const momentOfRecord = 250 * time.Millisecond
 
 // giveUp leaves a tick to the next process that finds it. Unless the job is removed or Jobs are
 // closed, this process asks again itself.
@@ -219,7 +184,7 @@ func (b *job) leaveOut(h *held, skipped, reason string) {
 // again. ctx ends with any of them.
 func (b *job) run(ctx context.Context, h *held, own *guard.Lease) {
 	r := Record{Tick: h.tick.UTC(), Fence: guard.Fence(ctx)}
-	_ = b.call(context.WithValue(ctx, tickContext{}, h.tick.UTC()), own, r, func(ctx context.Context, o Result, begun bool) error {
+	_ = b.call(context.WithValue(ctx, tickContext{}, h.tick.UTC()), own, entry{Record: r, Old: h.old}, func(ctx context.Context, o Result, begun bool) error {
 		// A store that cannot be asked shows in the hooks of the lease.
 		if o == Ran || o == Skipped || begun && !b.rerun {
 			return h.lease.Complete(ctx)
@@ -234,7 +199,7 @@ func (b *job) byHand(ctx context.Context, tookOver bool) (begun bool, err error)
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(guard.ErrReleased)
 	defer context.AfterFunc(b.jobs.ctx, func() { cancel(errClosed) })()
-	r := Record{}
+	var r entry
 	var own *guard.Lease
 	if b.overlap != Allow {
 		if ctx.Value(runContext{b}) != nil { // it would join the lease of that run
@@ -269,7 +234,7 @@ func (b *job) enterByHand(ctx context.Context, tookOver bool) (lease *guard.Leas
 // call calls the function, under a lease if there is one, and records the run. It calls ended,
 // with the context of the run, when the function has ended, even by a panic, which propagates.
 // ended may find that the lease was lost: in a process that was paused, the context can be behind.
-func (b *job) call(ctx context.Context, own *guard.Lease, r Record, ended func(ctx context.Context, o Result, begun bool) error) (err error) {
+func (b *job) call(ctx context.Context, own *guard.Lease, r entry, ended func(ctx context.Context, o Result, begun bool) error) (err error) {
 	if b.overlap == Allow && b.longest > 0 { // there is no lease of the job that would end it
 		bounded, cancel := context.WithTimeoutCause(ctx, b.longest, &guard.LostError{Key: b.runKey(), Fence: r.Fence, Reason: guard.LossMaxHold})
 		defer cancel()
@@ -287,14 +252,14 @@ func (b *job) call(ctx context.Context, own *guard.Lease, r Record, ended func(c
 		if r.Result != Ran && (own == nil || own.Valid()) {
 			// First: if this process dies between the two, no other process would report the run,
 			// because its tick is done.
-			b.record(r, "")
+			b.record(r.Record, "")
 			_ = ended(run, r.Result, begun)
 			return
 		}
 		if lost := ended(run, r.Result, begun); errors.Is(lost, guard.ErrLost) && r.Result != Lost {
 			r.Result, r.Reason = Lost, lost.Error()
 		}
-		b.record(r, "")
+		b.record(r.Record, "")
 	}()
 	f := func(ctx context.Context) error {
 		run = ctx

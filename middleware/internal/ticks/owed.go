@@ -32,8 +32,17 @@ func (s *State) First() time.Time { return instant(s.first) }
 // its first one.
 func (s *State) Mark() time.Time { return instant(max(s.first, s.mark)) }
 
-// IsAhead reports whether a tick after the mark is known to have an outcome.
-func (s *State) IsAhead(tick time.Time) bool { return s.ahead[tick.UnixMilli()] }
+// Settled reports whether a tick of the spec has an outcome, or does not count. others are the
+// other specs of the entry.
+func (s *State) Settled(tick time.Time, others []*State) bool {
+	at := tick.UnixMilli()
+	return at <= s.mark || s.ahead[at] || !s.skips(tick).IsZero() || handled(tick, others)
+}
+
+// handled reports whether processes with other specs have given a tick its outcome.
+func handled(tick time.Time, others []*State) bool {
+	return slices.ContainsFunc(others, func(s *State) bool { return s.hasOutcome(tick) })
+}
 
 // skips returns the end of the gap in which a tick is, or zero.
 func (s *State) skips(tick time.Time) time.Time {
@@ -91,7 +100,7 @@ func (s *State) Replaced(others []*State, long time.Duration) time.Time {
 }
 
 // An Owed is a schedule without the ticks that do not count, or that processes with another spec of
-// the entry have handled. Which older ones have an outcome is for the caller: see Mark and IsAhead.
+// the entry have handled. Which older ones have an outcome is for the caller: see Mark and Settled.
 type Owed struct {
 	cron.Schedule
 
@@ -112,7 +121,7 @@ func (o Owed) Next(t time.Time) time.Time {
 		}
 		if end := o.Own.skips(t); !end.IsZero() {
 			t = later(t, end.In(t.Location()))
-		} else if t.UnixMilli() != o.Own.mark && !slices.ContainsFunc(o.Others, func(s *State) bool { return s.hasOutcome(t) }) {
+		} else if t.UnixMilli() != o.Own.mark && !handled(t, o.Others) {
 			return t
 		}
 	}
