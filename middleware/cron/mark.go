@@ -3,6 +3,8 @@ package guardcron
 import (
 	"context"
 	"time"
+
+	"github.com/seed-1795987d/onerun/middleware/internal/ticks"
 )
 
 // raise raises a counter of the job, and returns what it was, in milliseconds since 1970.
@@ -40,7 +42,7 @@ func (b *job) mark() error {
 	ended, upTo := b.ended, b.settledUpTo()
 	b.ended = nil
 	for _, tick := range ended {
-		b.newest = later(b.newest, tick)
+		b.newest = ticks.Later(b.newest, tick)
 	}
 	raises := b.newest.After(b.marked) && upTo.After(b.marked)
 	b.mu.Unlock()
@@ -62,7 +64,7 @@ func (b *job) mark() error {
 		return err
 	}
 	b.mu.Lock()
-	b.marked = later(b.marked, upTo)
+	b.marked = ticks.Later(b.marked, upTo)
 	b.mu.Unlock()
 	return nil
 }
@@ -85,11 +87,4 @@ func (b *job) settledUpTo() time.Time {
 		before(b.more.first)
 	}
 	return upTo
-}
-
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
 }

@@ -27,7 +27,7 @@ func (b *job) unsettled(k known, born time.Time) (gap, error) {
 		return gap{}, nil
 	}
 	owed := ticks.Owed{Schedule: b.schedule, Own: k.own, Others: k.others}
-	come := func(from, to time.Time) gap { return b.come(owed, later(from, k.own.Mark()), to) }
+	come := func(from, to time.Time) gap { return b.come(owed, ticks.Later(from, k.own.Mark()), to) }
 	replaced := k.own.Replaced(k.others, max(replacedAfter, b.window))
 	// If nothing that can no longer start was due meanwhile, it goes on as if it had been up.
 	if !replaced.IsZero() && len(come(replaced, born.Add(-b.deadline)).ticks) > 0 {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/middleware/internal/ticks"
 )
 
 // A held is a tick whose lease this process has.
@@ -89,7 +90,7 @@ func (b *job) serve(here *firing) {
 	}
 	b.checkClock(now)
 	come := b.come(b.schedule, b.seen, now)
-	b.seen = later(b.seen, now)
+	b.seen = ticks.Later(b.seen, now)
 	b.addPending(come, false)
 	var newest *pending
 	if n := len(come.ticks); n > 0 {
@@ -169,7 +170,7 @@ func (b *job) settle(tick time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	delete(b.pending, tick.UnixMilli())
-	b.settled = later(b.settled, tick)
+	b.settled = ticks.Later(b.settled, tick)
 }
 
 // putBack is called by the goroutine that handles a tick if the tick has to be looked at again.

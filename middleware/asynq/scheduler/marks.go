@@ -86,19 +86,12 @@ func (r *runner) settlePrevious(ctx context.Context, e *entry) error {
 		spec: last.Words, schedule: last.Schedule, id: e.id, task: e.task, opts: e.opts,
 		marks: ticks.Marks{Ledger: r.ledger, Name: e.marks.Name, Spec: last.Spec},
 		owed:  ticks.Owed{Schedule: last.Schedule, Until: e.since},
-		last:  later(last.Mark(), e.floor),
+		last:  ticks.Later(last.Mark(), e.floor),
 	}
 	if err := r.read(ctx, previous); err != nil {
 		return err
 	}
 	return r.serve(ctx, previous)
-}
-
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
 }
 
 // raise moves the entry's mark to a tick, and e.last to what the store has as the mark.

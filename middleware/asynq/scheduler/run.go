@@ -51,7 +51,11 @@ func sleep(ctx context.Context, d time.Duration) {
 func (r *runner) serve(ctx context.Context, e *entry) error {
 	d := r.due(e)
 	if d.late || d.missed > 0 || !e.reported.IsZero() { // other processes may have handled them
-		if err := r.raise(ctx, e, e.reported); err != nil {
+		err := r.raise(ctx, e, e.reported)
+		if err == nil {
+			err = r.read(ctx, e)
+		}
+		if err != nil {
 			r.reportOnce(e, d.last, err)
 			return err
 		}

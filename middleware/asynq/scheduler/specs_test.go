@@ -161,3 +161,29 @@ func TestSpecs_oneThatIsEnabledAgainBeginsAnew(t *testing.T) {
 		})
 	}
 }
+
+// A process cannot ask the store for longer than it remembers ticks. Those that a process with
+// another spec has enqueued meanwhile are not enqueued again.
+func TestSpecs_oneThatWasCutOffEnqueuesNothingOfTheOtherAgain(t *testing.T) {
+	inCloud(t, func(t *testing.T, c *cloud) {
+		begin := time.Now().UTC()
+		opt := guardscheduler.WithCatchUp(100)
+		cut, other := c.start("*/20 * * * *", 0, opt), c.start("*/30 * * * *", 0, opt)
+		set := func(dead bool) {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			cut.dead = dead
+		}
+		time.Sleep(10 * time.Minute)
+		set(true)
+		time.Sleep(5 * time.Hour)
+		set(false)
+		time.Sleep(30*time.Minute + 10*time.Second)
+		cut.stop()
+		other.stop()
+		c.requireEach(t, "*/20 * * * *", begin, time.Now(), 0)
+		for tick, n := range c.enqueued {
+			require.Equal(t, 1, n, tick)
+		}
+	})
+}

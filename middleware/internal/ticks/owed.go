@@ -120,16 +120,9 @@ func (o Owed) Next(t time.Time) time.Time {
 			return t
 		}
 		if end := o.Own.skips(t); !end.IsZero() {
-			t = later(t, end.In(t.Location()))
+			t = Later(t, end.In(t.Location()))
 		} else if t.UnixMilli() != o.Own.mark && !handled(t, o.Others) {
 			return t
 		}
 	}
-}
-
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
 }

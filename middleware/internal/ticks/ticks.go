@@ -1,5 +1,18 @@
-// Package ticks works out the instants of a cron schedule, so that all processes name them the
-// same.
+// Package ticks is what package guardcron and the asynq scheduler share. It works out the instants
+// of a cron schedule, so that all processes name them the same. It keeps in the store which of them
+// have an outcome.
+//
+//	Marks.Begin   a process has a spec of an entry: its ticks count from when the first one had it
+//	      │
+//	Marks.Read    what the store knows of the spec, and of the others that the entry has or had
+//	      │
+//	Owed, Settled the ticks after the mark that have no outcome yet: to be run, or reported
+//	      │
+//	Marks.Raise   all ticks up to here have an outcome
+//	Marks.Ahead   this one has, while an older one has none
+//	Marks.Omit    those of this time do not count: another spec had replaced this one
+//
+// How a tick gets its outcome is for the caller, which holds a lease for it.
 package ticks
 
 import (
@@ -90,6 +103,14 @@ func isDaily(s cron.Schedule) bool {
 	const star = 1 << 63 // cron sets this bit for "*"
 	spec, ok := s.(*cron.SpecSchedule)
 	return ok && spec.Dom&spec.Month&spec.Dow&star != 0
+}
+
+// Later returns the later of two instants.
+func Later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
 }
 
 // shorter returns the shorter of two times, of which 0 is none.
