@@ -289,11 +289,12 @@ func (f *firing) end() {
 }
 
 // A gap has the ticks that have come in some time: the newest ones, the oldest first, and how many
-// came before them, from first on.
+// came before them, from first to last.
 type gap struct {
 	ticks  []time.Time
 	before int
 	first  time.Time
+	last   time.Time
 }
 
 // come returns the ticks of a schedule, that of the job or less, that start after from, up to to.
@@ -314,6 +315,7 @@ func (b *job) come(schedule cron.Schedule, from, to time.Time) gap {
 			g.first = g.ticks[0]
 		}
 		if drop := len(g.ticks) - ticks.Most; drop > 0 {
+			g.last = g.ticks[drop-1]
 			g.ticks, g.before = g.ticks[drop:], g.before+drop
 		}
 		if !full {

@@ -79,6 +79,7 @@ type looking struct {
 }
 
 func (b *job) handleOwed(ctx context.Context, k known) (next time.Time, err error) {
+	b.recount(k)
 	b.mu.Lock()
 	var all []*pending
 	for _, p := range b.pending {
@@ -127,8 +128,7 @@ func (b *job) handleOwed(ctx context.Context, k known) (next time.Time, err erro
 func (b *job) isOnRecord(k known, tick time.Time) bool {
 	v := k.view
 	if b.late(tick) > b.deadline {
-		wrong := k.own.Mark().After(b.now().Add(mostSkew)) // it is that of a clock which was ahead
-		return !wrong && k.own.Settled(tick, k.others) || b.has(v, tick)
+		return b.trusts(k) && k.own.Settled(tick, k.others) || b.has(v, tick)
 	}
 	again := []Result{Lost}
 	if b.rerun {

@@ -2,6 +2,7 @@ package guardcron_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -132,21 +133,43 @@ func TestRunNow_leavesTheRecordsOfTicks(t *testing.T) {
 	})
 }
 
-// One process cannot ask the store for longer than it remembers ticks, and the log has forgotten
-// most of them. Others have run them all: it learns that from the mark.
+// One process cannot ask the store, or its Cron is stopped, for longer than it remembers ticks. The
+// log has forgotten most of them. Others have run them all: it learns that from the mark.
 func TestOutage_ofOneProcessMissesNoTickThatOthersHaveRun(t *testing.T) {
 	t.Parallel()
-	for _, catchUp := range []int{0, 100} {
-		onSite(t, noon, func(s *site) {
-			var missed recorder
-			all := s.three(setup{}, "* * * * *", nil, guardcron.WithHistory(10), guardcron.WithCatchUp(catchUp), onMissed(missed.record))
-			s.until("2026-06-15T12:01:30Z")
-			all[0].line.cut.Store(true)
-			s.until("2026-06-15T20:01:30Z")
-			all[0].line.cut.Store(false)
-			s.until("2026-06-15T20:05:30Z")
-			require.Empty(s.t, missed.outcomes())
-			require.Equal(s.t, every(s.t, time.Minute, "2026-06-15T12:01:00Z", "2026-06-15T20:05:00Z"), s.ticks())
-		})
+	for title, away := range map[string]func(p *process, away bool){
+		"it is cut off": func(p *process, away bool) { p.line.cut.Store(away) },
+		"its Cron is stopped": func(p *process, away bool) {
+			if away {
+				p.cron.Stop()
+			} else {
+				p.cron.Start()
+			}
+		},
+	} {
+		for _, catchUp := range []int{0, 100} {
+			t.Run(fmt.Sprintf("%s, catch-up %d", title, catchUp), func(t *testing.T) {
+				t.Parallel()
+				onSite(t, noon, func(s *site) {
+					var missed recorder
+					all := s.three(setup{}, "* * * * *", nil, guardcron.WithHistory(10), guardcron.WithCatchUp(catchUp), onMissed(missed.record))
+					s.until("2026-06-15T12:01:30Z")
+					away(all[0], true)
+					s.until("2026-06-16T06:01:30Z")
+					away(all[0], false)
+					s.until("2026-06-16T06:05:30Z")
+					require.Empty(s.t, missed.outcomes())
+					require.Equal(s.t, every(s.t, time.Minute, "2026-06-15T12:01:00Z", "2026-06-16T06:05:00Z"), s.ticks())
+					// It reports no other one with a tick that is missed.
+					all[0].line.cut.Store(true)
+					all[1].end()
+					all[2].end()
+					s.until("2026-06-16T06:07:30Z")
+					all[0].line.cut.Store(false)
+					s.until("2026-06-16T06:08:30Z")
+					require.Subset(s.t, []string{"06:06:00 missed"}, missed.outcomes())
+				})
+			})
+		}
 	}
 }

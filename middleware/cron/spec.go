@@ -26,8 +26,7 @@ func (b *job) unsettled(k known, born time.Time) (gap, error) {
 	if k.own.First().IsZero() { // the store has just lost what it had
 		return gap{}, nil
 	}
-	owed := ticks.Owed{Schedule: b.schedule, Own: k.own, Others: k.others}
-	come := func(from, to time.Time) gap { return b.come(owed, ticks.Later(from, k.own.Mark()), to) }
+	come := func(from, to time.Time) gap { return b.come(b.owed(k), ticks.Later(from, k.own.Mark()), to) }
 	replaced := k.own.Replaced(k.others, max(replacedAfter, b.window))
 	// If nothing that can no longer start was due meanwhile, it goes on as if it had been up.
 	if !replaced.IsZero() && len(come(replaced, born.Add(-b.deadline)).ticks) > 0 {
@@ -39,4 +38,32 @@ func (b *job) unsettled(k known, born time.Time) (gap, error) {
 	b.marked = k.own.Mark()
 	b.mu.Unlock()
 	return come(k.own.Mark(), born), nil
+}
+
+// owed returns the schedule less what does not count, or has an outcome as a tick of another spec.
+func (b *job) owed(k known) ticks.Owed {
+	return ticks.Owed{Schedule: b.schedule, Own: k.own, Others: k.others}
+}
+
+// trusts reports whether the mark is one to go by: it is not that of a clock that was far ahead.
+func (b *job) trusts(k known) bool { return !k.own.Mark().After(b.now().Add(mostSkew)) }
+
+// recount leaves those out of the ticks before the pending ones that others have handled.
+func (b *job) recount(k known) {
+	b.mu.Lock()
+	more := b.more
+	b.mu.Unlock()
+	if more.before == 0 || !b.trusts(k) || k.own.Mark().Before(more.first) {
+		return
+	}
+	left := b.come(b.owed(k), k.own.Mark(), b.at(more.last))
+	n := left.before + len(left.ticks)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.more.before != more.before { // more have come
+		return
+	}
+	if b.more = (gap{}); n > 0 {
+		b.more = gap{before: n, first: left.first, last: more.last}
+	}
 }

@@ -149,9 +149,9 @@ func (b *job) addPending(g gap, begun bool) {
 	switch {
 	case g.before == 0:
 	case b.more.before > 0: // none of the earlier ones was reported yet
-		b.more.before += g.before
+		b.more.before, b.more.last = b.more.before+g.before, g.last
 	default:
-		b.more = gap{first: g.first, before: g.before}
+		b.more = gap{first: g.first, before: g.before, last: g.last}
 	}
 }
 
