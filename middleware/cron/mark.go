@@ -7,11 +7,6 @@ import (
 	"github.com/seed-1795987d/onerun/middleware/internal/ticks"
 )
 
-// raise raises a counter of the job, and returns what it was, in milliseconds since 1970.
-func (b *job) raise(counter string, to time.Time) (was int64, err error) {
-	return b.ledger.Raise(context.WithoutCancel(b.jobs.ctx), ledgerName(b.name), counter, max(to.UnixMilli(), 0))
-}
-
 // finish is called by the goroutine that handles ticks when this process has given them their
 // outcome.
 func (b *job) finish(ticks ...time.Time) {

@@ -137,15 +137,19 @@ func TestRunNow_leavesTheRecordsOfTicks(t *testing.T) {
 // log has forgotten most of them. Others have run them all: it learns that from the mark.
 func TestOutage_ofOneProcessMissesNoTickThatOthersHaveRun(t *testing.T) {
 	t.Parallel()
-	for title, away := range map[string]func(p *process, away bool){
-		"it is cut off": func(p *process, away bool) { p.line.cut.Store(away) },
-		"its Cron is stopped": func(p *process, away bool) {
+	cut := func(p *process, away bool) { p.line.cut.Store(away) }
+	for title, test := range map[string]struct {
+		away func(p *process, away bool)
+		over string
+	}{
+		"it is cut off": {cut, "2026-06-15T15:01"},
+		"its Cron is stopped": {func(p *process, away bool) {
 			if away {
 				p.cron.Stop()
 			} else {
 				p.cron.Start()
 			}
-		},
+		}, "2026-06-16T06:01"}, // for more ticks than one look counts
 	} {
 		for _, catchUp := range []int{0, 100} {
 			t.Run(fmt.Sprintf("%s, catch-up %d", title, catchUp), func(t *testing.T) {
@@ -154,20 +158,21 @@ func TestOutage_ofOneProcessMissesNoTickThatOthersHaveRun(t *testing.T) {
 					var missed recorder
 					all := s.three(setup{}, "* * * * *", nil, guardcron.WithHistory(10), guardcron.WithCatchUp(catchUp), onMissed(missed.record))
 					s.until("2026-06-15T12:01:30Z")
-					away(all[0], true)
-					s.until("2026-06-16T06:01:30Z")
-					away(all[0], false)
-					s.until("2026-06-16T06:05:30Z")
+					test.away(all[0], true)
+					s.until(test.over + ":30Z")
+					test.away(all[0], false)
+					s.sleep(3 * time.Minute)
 					require.Empty(s.t, missed.outcomes())
-					require.Equal(s.t, every(s.t, time.Minute, "2026-06-15T12:01:00Z", "2026-06-16T06:05:00Z"), s.ticks())
+					over := instant(s.t, test.over+":00Z")
+					require.Equal(s.t, every(s.t, time.Minute, "2026-06-15T12:01:00Z", over.Add(3*time.Minute).Format(time.RFC3339)), s.ticks())
 					// It reports no other one with a tick that is missed.
-					all[0].line.cut.Store(true)
+					cut(all[0], true)
 					all[1].end()
 					all[2].end()
-					s.until("2026-06-16T06:07:30Z")
-					all[0].line.cut.Store(false)
-					s.until("2026-06-16T06:08:30Z")
-					require.Subset(s.t, []string{"06:06:00 missed"}, missed.outcomes())
+					s.sleep(2 * time.Minute)
+					cut(all[0], false)
+					s.sleep(time.Minute)
+					require.Subset(s.t, []string{over.Add(4*time.Minute).Format(time.TimeOnly) + " missed"}, missed.outcomes())
 				})
 			})
 		}

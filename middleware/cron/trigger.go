@@ -126,7 +126,7 @@ func (b *job) setTriggered(to bool) (was bool) {
 
 // runTriggered is one attempt. An error means that the job was not run, and that others may run it.
 func (b *job) runTriggered() error {
-	at, err := b.raise(triggers, time.Time{})
+	at, err := b.ledger.Raise(context.WithoutCancel(b.jobs.ctx), ledgerName(b.name), triggers, 0)
 	age := b.now().Sub(time.UnixMilli(at))
 	if err != nil || at == 0 || age.Abs() > triggerWindow {
 		return err
