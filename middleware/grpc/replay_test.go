@@ -25,49 +25,35 @@ import (
 	"github.com/seed-1795987d/onerun/middleware/idempotency"
 )
 
-// onEachStore runs f with a store of each kind, at the same time.
-func onEachStore(t *testing.T, f func(t *testing.T, store guard.Locker)) {
-	t.Helper()
-	server := redistest.Start(t)
-	for name, store := range map[string]guard.Locker{"single": single.New(server.Client(t)), "memory": memory.New()} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			f(t, store)
-		})
-	}
-}
-
 func TestReplay_givesTheFirstReplyAgain(t *testing.T) {
 	t.Parallel()
-	onEachStore(t, func(t *testing.T, store guard.Locker) {
-		for _, tcp := range []bool{false, true} {
-			t.Run(fmt.Sprint("tcp=", tcp), func(t *testing.T) {
-				h, runs := counted(func(ctx context.Context) {
-					if guardgrpc.Key(ctx) == "" || guard.Fence(ctx) == 0 {
-						panic("the handler does not find its key and its lease")
-					}
-				})
-				s := setup{guard: newGuard(t, store), tcp: tcp}.serve(t, h)
-				key := t.Name()
-				requireRan(t, s.call(t.Context(), key, "a"), "a by run 1")
-				o := s.log.next(t)
-				require.Positive(t, o.Fence)
-				require.Positive(t, o.Duration)
-				o.Fence, o.Duration = 0, 0
-				require.Equal(t, guardgrpc.Outcome{Outcome: idempotency.Outcome{Result: idempotency.Ran, Name: claim, Kept: idempotency.KeepAnswer}, Method: claim}, o)
-				for range 2 {
-					requireReplay(t, s.call(t.Context(), key, "a"), "a by run 1")
-					require.Equal(t, idempotency.Replayed, s.log.next(t).Result)
+	for _, tcp := range []bool{false, true} {
+		t.Run(fmt.Sprint("tcp=", tcp), func(t *testing.T) {
+			h, runs := counted(func(ctx context.Context) {
+				if guardgrpc.Key(ctx) == "" || guard.Fence(ctx) == 0 {
+					panic("the handler does not find its key and its lease")
 				}
-				require.EqualValues(t, 1, runs.Load())
-				// A key belongs to its tenant and its method.
-				ctx := metadata.AppendToOutgoingContext(t.Context(), "tenant", "other", "idempotency-key", key)
-				requireRan(t, s.invoke(ctx, claim, "a"), "a by run 2")
-				ctx = metadata.AppendToOutgoingContext(t.Context(), "tenant", "acme", "idempotency-key", key)
-				requireRan(t, s.invoke(ctx, other, "a"), "a by run 3")
 			})
-		}
-	})
+			s := setup{guard: newGuard(t, memory.New()), tcp: tcp}.serve(t, h)
+			key := t.Name()
+			requireRan(t, s.call(t.Context(), key, "a"), "a by run 1")
+			o := s.log.next(t)
+			require.Positive(t, o.Fence)
+			require.Positive(t, o.Duration)
+			o.Fence, o.Duration = 0, 0
+			require.Equal(t, guardgrpc.Outcome{Outcome: idempotency.Outcome{Result: idempotency.Ran, Name: claim, Kept: idempotency.KeepAnswer}, Method: claim}, o)
+			for range 2 {
+				requireReplay(t, s.call(t.Context(), key, "a"), "a by run 1")
+				require.Equal(t, idempotency.Replayed, s.log.next(t).Result)
+			}
+			require.EqualValues(t, 1, runs.Load())
+			// A key belongs to its tenant and its method.
+			ctx := metadata.AppendToOutgoingContext(t.Context(), "tenant", "other", "idempotency-key", key)
+			requireRan(t, s.invoke(ctx, claim, "a"), "a by run 2")
+			ctx = metadata.AppendToOutgoingContext(t.Context(), "tenant", "acme", "idempotency-key", key)
+			requireRan(t, s.invoke(ctx, other, "a"), "a by run 3")
+		})
+	}
 }
 
 // Two servers that share a store are one.
