@@ -131,7 +131,7 @@ func (l *Locker) TryAcquire(ctx context.Context, c driver.Claim) (driver.Answer,
 			answer, err = change(ctx, l, c.Key, func(r *row) (driver.Answer, holders.Effect) { return r.acquire(c) })
 		}
 		if errors.Is(err, errRaces) {
-			return driver.Answer{State: driver.Busy, Reason: driver.Collided, Left: time.Millisecond}, nil
+			return driver.Answer{State: driver.Busy, Reason: driver.Undecided, Left: time.Millisecond}, nil
 		}
 		return answer, err
 	})

@@ -37,6 +37,10 @@ func (l *Locker) TryAcquire(ctx context.Context, c driver.Claim) (driver.Answer,
 	if err := l.verify(ctx, c.Key); err != nil {
 		return driver.Answer{}, err
 	}
+	pause, probes := l.contention.begin(c)
+	if pause > 0 {
+		return driver.Answer{State: driver.Busy, Reason: driver.Undecided, Left: pause}, nil
+	}
 	order := l.orders.enter(c.ID)
 	defer order.leave()
 	order.released.Store(false)
@@ -47,7 +51,8 @@ func (l *Locker) TryAcquire(ctx context.Context, c driver.Claim) (driver.Answer,
 		locker: l, claim: c, claims: []driver.Claim{c}, order: order, start: time.Now(),
 		votes: newGathering[driver.Answer](order, len(l.nodes)),
 	}
-	t, err := b.hold(ctx)
+	t, err := b.hold(ctx, probes)
+	l.contention.ended(c.Key, time.Since(b.start), err == nil && t.verdict == granted)
 	if err == nil && t.verdict == granted {
 		var reserved int
 		if reserved, err = b.win(ctx, t); err == nil {
@@ -55,8 +60,8 @@ func (l *Locker) TryAcquire(ctx context.Context, c driver.Claim) (driver.Answer,
 		}
 	}
 	b.lose(err == nil && t.refusal.Reason == driver.HeldForClaim)
-	if t.refusal.Reason == driver.Collided {
-		l.probes.collided(c.Key)
+	if t.refusal.Reason == driver.Undecided {
+		t.refusal.Left = l.contention.collided(c, time.Since(b.start))
 	}
 	var failed *driver.StoreError
 	if errors.As(err, &failed) {
@@ -66,10 +71,10 @@ func (l *Locker) TryAcquire(ctx context.Context, c driver.Claim) (driver.Answer,
 }
 
 // hold asks the nodes, and returns the count of their votes once it is decided.
-func (b *ballot) hold(ctx context.Context) (t tally, err error) {
+func (b *ballot) hold(ctx context.Context, probes bool) (t tally, err error) {
 	l, nodes := b.locker, b.locker.nodes
-	if l.probes.begin(b.claim) {
-		first := l.probes.first
+	if probes {
+		first := l.contention.first
 		b.votes.ask(ctx, []*node{first}, b.claim.TTL, b.vote)
 		if behind, refusal := b.probe(ctx); behind {
 			return tally{verdict: refused, refusal: refusal}, nil

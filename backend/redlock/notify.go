@@ -18,12 +18,12 @@ const fresh = time.Second
 // ever.
 func (l *Locker) Subscribe(key, _ string, notify func(in time.Duration)) (stop func()) {
 	e := &notifications{quorum: l.quorum}
-	var stops []func()
+	stops := []func(){l.contention.wait(key), e.stop}
 	for _, n := range l.nodes {
 		if subscriber, ok := n.Locker.(driver.Subscriber); ok {
 			stops = append(stops, subscriber.Subscribe(key, "", func(time.Duration) {
 				if e.completes(n) {
-					notify(0)
+					e.after(l.contention.released(key), func() { notify(0) })
 				}
 			}))
 		}
@@ -42,6 +42,28 @@ type notifications struct {
 	mu    sync.Mutex
 	since time.Time // when the first node did
 	nodes map[*node]bool
+	timer *time.Timer // of the last notification, if it was delayed
+}
+
+// after calls notify after a pause. The next notification takes the place of one that is delayed:
+// the release that this was about may not be the last.
+func (e *notifications) after(pause time.Duration, notify func()) {
+	e.stop()
+	if pause == 0 {
+		notify()
+		return
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.timer = time.AfterFunc(pause, notify)
+}
+
+func (e *notifications) stop() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.timer != nil {
+		e.timer.Stop()
+	}
 }
 
 // completes adds a node, and reports whether it makes a majority.

@@ -46,7 +46,7 @@ type Locker struct {
 	quorum     int
 	clocks     *clocks
 	orders     *orders
-	probes     *probes
+	contention *contention
 	identities identities
 	calls      []func(context.Context, guard.CallEvent) // of hooks
 	err        error
@@ -88,7 +88,7 @@ func New(nodes []driver.Locker, opts ...Option) *Locker {
 	for i, n := range nodes {
 		l.nodes = append(l.nodes, newNode(l, i, n))
 	}
-	l.probes = newProbes(l.nodes)
+	l.contention = newContention(l.nodes)
 	l.identities.ids = map[*node]string{}
 	return l
 }

@@ -95,7 +95,7 @@ func TestSharing_nodesThatNameDifferentHoldersAreNotContested(t *testing.T) {
 		}
 		g := try(t, l, claimOf("k", "writer"))
 		require.Equal(t, driver.Busy, g.State)
-		require.NotEqual(t, driver.Collided, g.Reason)
+		require.NotEqual(t, driver.Undecided, g.Reason)
 		require.NotEqual(t, driver.HeldForClaim, g.Reason)
 		require.Equal(t, driver.HeldForClaim, try(t, l, waiting("writer 2")).Reason)
 		require.Equal(t, driver.Granted, try(t, l, shared("a")).State, "it shares the key already")

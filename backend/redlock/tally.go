@@ -152,7 +152,7 @@ func (l *Locker) refuse(votes []vote, grantCount, busy int, late bool) tally {
 	case wanted >= l.quorum:
 		top.Reason = driver.HeldForClaim
 	case most < l.quorum && (grantCount > 0 || most < busy):
-		top.Reason = driver.Collided
+		top.Reason = driver.Undecided
 	case top.Reason == driver.HeldForClaim:
 		top.Reason = driver.HeldShared
 	}

@@ -94,7 +94,7 @@ func TestTryAcquire_releasesAGrantThatArrivesAfterALostBallot(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, driver.Busy, g.State)
 		require.Equal(t, "other", g.Holder)
-		require.NotEqual(t, driver.Collided, g.Reason)
+		require.NotEqual(t, driver.Undecided, g.Reason)
 		time.Sleep(time.Second + 500*time.Millisecond)
 		require.NotZero(t, boxes[4].fence(t, "k", "a"), "its answer is on the way")
 		time.Sleep(2 * time.Second)
@@ -268,7 +268,7 @@ func TestTryAcquire_aSplitVoteIsContestedAndWaitsOnlyALittleForTheSlow(t *testin
 		g, err := l.TryAcquire(t.Context(), claimOf("k", "a"))
 		require.NoError(t, err)
 		require.Equal(t, driver.Busy, g.State)
-		require.Equal(t, driver.Collided, g.Reason)
+		require.Equal(t, driver.Undecided, g.Reason)
 		require.Equal(t, 5*time.Millisecond, time.Since(start))
 	})
 }
@@ -283,7 +283,7 @@ func TestTryAcquire_aSplitVoteAmongThoseThatAnswerWaitsOnlyALittleForTheSlow(t *
 		g, err := l.TryAcquire(t.Context(), claimOf("k", "a"))
 		require.NoError(t, err)
 		require.Equal(t, driver.Busy, g.State)
-		require.Equal(t, driver.Collided, g.Reason)
+		require.Equal(t, driver.Undecided, g.Reason)
 		require.Equal(t, 5*time.Millisecond, time.Since(start))
 	})
 }

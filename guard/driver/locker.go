@@ -150,13 +150,9 @@ const (
 	// OtherNotified means that nobody holds the key: a claim ahead of this one in the queue was
 	// notified, and has Left to ask for the key.
 	OtherNotified
-	// Collided means that nobody seems to hold the key: several claims were made at once, and none
+	// Undecided means that nobody seems to hold the key: several claims were made at once, and none
 	// was granted. The claim should be made again after Left, which is short and random.
-	Collided
-	// OtherAhead means that several processes want the key, and that a claim of another one seems
-	// to hold it, by what a part of a quorum says. A release may be under way. It is only said of a
-	// claim that waits, whose process then takes longer to ask after the next release.
-	OtherAhead
+	Undecided
 )
 
 // IsShared reports whether other claims that share the key hold it, or keep this one away.

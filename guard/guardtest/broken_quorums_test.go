@@ -42,7 +42,7 @@ func brokenQuorums() []broken {
 		},
 		{
 			name:     "every refusal is contested",
-			backend:  answering(func(_ driver.Claim, g *driver.Answer) { g.Reason = driver.Collided }),
+			backend:  answering(func(_ driver.Claim, g *driver.Answer) { g.Reason = driver.Undecided }),
 			caughtBy: []string{"a held key is not reported as contested"},
 		},
 	}

@@ -60,12 +60,6 @@ func (s *Source) Retry(n int) time.Duration {
 	return s.Backoff(20*time.Millisecond, time.Second, n)
 }
 
-// Contest is the pause after the n-th time that several claims collided and none was granted. It is
-// long compared with the store's response time, and different for each claim.
-func (s *Source) Contest(n int, took time.Duration) time.Duration {
-	return s.UpTo(max(min(4*time.Millisecond<<n, 100*time.Millisecond), 4*took))
-}
-
 // Poll is the pause before the n-th further request for a busy key whose lease ends in left, if
 // nothing notifies the waiter. It never goes far beyond the end of the lease. A negative left is
 // unknown.

@@ -25,7 +25,6 @@ func (qs *Queues[C]) Granted(now time.Duration, p ID, w *Local[C], h Holder, too
 		return
 	}
 	q.had, q.missed = true, 0
-	qs.rivals.granted(p.Key)
 	if p.Owner != "" || shared {
 		q.nextRequestAt = now
 		q.wakeHead()
@@ -33,7 +32,7 @@ func (qs *Queues[C]) Granted(now time.Duration, p ID, w *Local[C], h Holder, too
 		return
 	}
 	q.holder = h
-	q.polls, q.failures, q.releases, q.err = 0, 0, 0, nil
+	q.polls, q.failures, q.err = 0, 0, nil
 	q.notice = min(q.notice, noticed)
 	q.wakeOverdue()
 }

@@ -66,7 +66,7 @@ func (w *Local[C]) Next(now time.Duration) Step {
 	case w.result != nil:
 		return w.quitWithResult()
 	case w.queue == nil:
-		w.queues.join(now, w)
+		w.queues.join(w)
 	}
 	q := w.queue
 	head := q.head() == w && q.holder == nil
@@ -140,7 +140,7 @@ func (w *Local[C]) ask(now time.Duration) Step {
 	if q.wasHeld() {
 		w.previous = previous(q.answeredAt, *q.answer)
 	}
-	unprompted := q.sub != nil && q.notice == noNotice && q.polls > 0 && q.err == nil && !q.contested()
+	unprompted := q.sub != nil && q.notice == noNotice && q.polls > 0 && q.err == nil && !q.undecided()
 	q.requester, q.requestCovers, q.requestedAt, q.notice = w, q.joined, now, min(q.notice, noticed)
 	return Step{
 		Move: Ask, Previous: w.previous, Unprompted: unprompted,
@@ -195,11 +195,7 @@ func (w *Local[C]) Answer(now time.Duration, a Answer) {
 	default:
 		w.busy(now, a.Grant)
 		q.wasBusy(a)
-		pause := q.pause(w)
-		if a.Grant.Reason == driver.Collided && now < w.GiveUp {
-			pause = q.contest()
-		}
-		q.nextRequestAt = now + pause
+		q.nextRequestAt = now + q.pause(w)
 	}
 	if noticedMeanwhile && q.queues != nil { // a final answer may have dropped the queue
 		q.notify(now)

@@ -101,9 +101,9 @@ var ErrUnanswered = errors.New("the store has not answered earlier calls of this
 const (
 	// tries is how many requests without an answer a call makes whose time to wait is up.
 	tries = 3
-	// contestTries is how many requests a call makes for a key that nobody holds, because several
-	// claims collided, if its time to wait is up.
-	contestTries = 10
+	// undecidedTries is how many requests a call makes for a key that nobody seems to hold, if its
+	// time to wait is up.
+	undecidedTries = 10
 )
 
 // Limits are the settings of a wait.
@@ -117,12 +117,12 @@ type Limits struct {
 }
 
 // Retries decides whether a call makes another request after one that has decided nothing: the
-// store did not answer, or several claims collided.
+// store did not answer, or nobody seems to hold the key.
 type Retries struct {
 	Limits
 	jitter    *jitter.Source
 	failures  int // requests in a row without an answer
-	contested int // answers that several claims collided
+	undecided int // answers that nobody seems to hold the key
 }
 
 // NewRetries returns the Retries of a call with these limits.
@@ -134,12 +134,12 @@ func (r *Retries) After(now time.Duration, a Answer) (pause time.Duration, again
 	switch {
 	case a.Err != nil:
 		return r.retry(now, a.Err, false)
-	case a.Grant.Reason != driver.Collided || r.contested >= contestTries || now >= r.GiveUp:
+	case a.Grant.Reason != driver.Undecided || r.undecided >= undecidedTries || now >= r.GiveUp:
 		return 0, false
 	}
 	r.failures = 0
-	r.contested++
-	return r.jitter.Contest(r.contested, a.Took), true
+	r.undecided++
+	return max(0, a.Grant.Left), true
 }
 
 // retry notes a request without an answer. It returns how long to pause before the next one, or

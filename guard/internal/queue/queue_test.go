@@ -80,8 +80,8 @@ func woken(s queue.Step) bool {
 }
 
 func TestRetries_ofACallThatDoesNotWait(t *testing.T) {
-	contested := busy(time.Second)
-	contested.Grant.Reason = driver.Collided
+	undecided := busy(10 * ms)
+	undecided.Grant.Reason = driver.Undecided
 	for name, c := range map[string]struct {
 		answer queue.Answer
 		asked  int
@@ -89,7 +89,7 @@ func TestRetries_ofACallThatDoesNotWait(t *testing.T) {
 		"the key is busy":           {busy(time.Second), 1},
 		"the store does not answer": {queue.Answer{Err: unreachable}, 3},
 		"the error is permanent":    {queue.Answer{Err: forbidden}, 1},
-		"several claims collided":   {contested, 11},
+		"nobody holds the key":      {undecided, 11},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := retries(queue.Limits{GiveUp: 5 * time.Second})
@@ -248,46 +248,6 @@ func TestLocal_aWaiterThatAnnouncesIsOvertaken(t *testing.T) {
 	require.Equal(t, queue.Rest, first.Next(time.Second).Move)
 	require.Equal(t, queue.Rest, second.Next(2*time.Second).Move, "the first waiter is the head again")
 	require.Equal(t, queue.Ask, first.Next(2*time.Second).Move)
-}
-
-func TestLocal_asksLaterAfterAReleaseIfItsClaimsComeTooLate(t *testing.T) {
-	for _, crowded := range []bool{false, true} {
-		t.Run(fmt.Sprint(crowded), func(t *testing.T) {
-			qs := newQueues(true)
-			w := join(t, qs, 1, waits(time.Hour))[0]
-			late := busy(-1)
-			late.Took = ms
-			if crowded {
-				late.Grant.Reason = driver.OtherAhead
-			}
-			w.Answer(0, late)
-			sub := w.Next(0).Subscribe
-			require.False(t, sub.Started(func() {}))
-			sub.Notify(0, 0)
-			step := w.Next(0)
-			if step.Move == queue.Rest {
-				step = w.Next(step.Until)
-			}
-			require.Equal(t, queue.Ask, step.Move)
-			rested := 0
-			for i := range 50 {
-				now := time.Duration(i) * time.Second
-				w.Answer(now, late)
-				rest := w.Next(now)
-				require.Equal(t, queue.Rest, rest.Move)
-				require.Equal(t, crowded, rest.Until <= now+jitter.LongestPoll, "a notification may have come already")
-				sub.Notify(now, 0)
-				step := w.Next(now)
-				if step.Move == queue.Rest {
-					rested++
-					require.Less(t, step.Until, now+64*ms)
-					step = w.Next(step.Until)
-				}
-				require.Equal(t, queue.Ask, step.Move)
-			}
-			require.Equal(t, crowded, rested > 0)
-		})
-	}
 }
 
 func TestLocal_subscribesOnceAndUnsubscribesWithTheLast(t *testing.T) {

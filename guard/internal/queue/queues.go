@@ -24,13 +24,12 @@ type Queues[C any] struct {
 	byID     map[ID]*queue[C]
 	spare    []*queue[C]
 	trip     roundTrip
-	rivals   rivals
 	ended    []func()
 }
 
 // New returns no queues. notifies says whether the store notifies waiters.
 func New[C any](j *jitter.Source, notifies bool) *Queues[C] {
-	return &Queues[C]{jitter: j, notifies: notifies, byID: map[ID]*queue[C]{}, rivals: rivals{}}
+	return &Queues[C]{jitter: j, notifies: notifies, byID: map[ID]*queue[C]{}}
 }
 
 // Len returns how many queues there are.
@@ -75,12 +74,9 @@ type queue[C any] struct {
 	err        error          // instead of an answer
 	failures   int            // in a row
 
-	polls  int // answers of busy since a lease of this process held the key
-	missed int // holders of other processes since then
-	// releases are those of other processes that the head let pass, because it was not the first
-	// to ask.
-	releases int
-	had      bool // a lease of this process has held the key
+	polls  int  // answers of busy since a lease of this process held the key
+	missed int  // holders of other processes since then
+	had    bool // a lease of this process has held the key
 }
 
 // A notice is what a queue knows of notifications.
@@ -92,15 +88,13 @@ const (
 	noticedRequest        // one has come since the request was sent: the answer may be older
 )
 
-// join puts w at the end of its queue. If it is the first there, and several processes ask for the
-// key, it does not ask at once: the last holder would always be the first.
-func (qs *Queues[C]) join(now time.Duration, w *Local[C]) {
+// join puts w at the end of its queue.
+func (qs *Queues[C]) join(w *Local[C]) {
 	q := qs.byID[w.id]
 	if q == nil {
 		q = qs.unused()
 		q.queues, q.id = qs, w.id
 		qs.byID[w.id] = q
-		q.nextRequestAt = now + qs.jitter.UpTo(max(0, min(q.window(), (w.Deadline-now)/4)))
 	}
 	q.joined++
 	w.queue, w.number, w.ahead, w.state = q, q.joined, q.last, localQueued
@@ -179,11 +173,11 @@ func (q *queue[C]) known() bool { return q.answered || q.holder != nil }
 
 // wasHeld reports whether the store has last answered that somebody held the key.
 func (q *queue[C]) wasHeld() bool {
-	return q.answered && q.err == nil && q.answer != nil && !q.contested()
+	return q.answered && q.err == nil && q.answer != nil && !q.undecided()
 }
 
-// contested reports whether several claims collided at the last answer, and none was granted.
-func (q *queue[C]) contested() bool { return q.answer != nil && q.answer.Reason == driver.Collided }
+// undecided reports whether nobody seemed to hold the key at the last answer.
+func (q *queue[C]) undecided() bool { return q.answer != nil && q.answer.Reason == driver.Undecided }
 
 // busy returns what the store would answer to another claim, as far as is known.
 func (q *queue[C]) busy(now time.Duration) driver.Answer {
@@ -207,34 +201,19 @@ func later(g driver.Answer, passed time.Duration) driver.Answer {
 // pause returns how long to wait before the next request for the busy key. A holder that the store
 // cannot name may be a program that notifies nobody of its release.
 func (q *queue[C]) pause(w *Local[C]) time.Duration {
-	if q.sub.isLive() && q.answer.Holder != "" {
-		pause := w.jitter.Notified(w.terms.TTL, q.answer.Left)
-		if q.answer.Reason == driver.OtherAhead {
-			pause = min(pause, jitter.LongestPoll) // the release may be notified of already
-		}
-		return pause
+	switch {
+	case q.undecided() && q.answer.Left > 0:
+		return q.answer.Left
+	case q.sub.isLive() && q.answer.Holder != "":
+		return w.jitter.Notified(w.terms.TTL, q.answer.Left)
 	}
 	return w.jitter.Poll(q.polls, q.answer.Left)
-}
-
-// window returns how long after a notification the head asks at most, if several processes do.
-func (q *queue[C]) window() time.Duration {
-	return q.queues.rivals.window(q.id.Key, time.Duration(q.queues.trip)) / time.Duration(1+q.releases/patientRounds)
-}
-
-// contest returns how long to pause after several claims collided, and none was granted.
-func (q *queue[C]) contest() time.Duration {
-	q.queues.rivals.collided(q.id.Key)
-	return q.queues.jitter.UpTo(q.window())
 }
 
 // wasBusy notes an answer that the key is busy.
 func (q *queue[C]) wasBusy(a Answer) {
 	if a.Grant.Holder == "" || q.answer == nil || a.Grant.Holder != q.answer.Holder {
 		q.missed++
-	}
-	if a.Grant.Reason == driver.OtherAhead {
-		q.queues.rivals.cameTooLate(q.id.Key)
 	}
 	q.answer, q.failures = &a.Grant, 0
 	q.polls++
@@ -272,13 +251,6 @@ func (q *queue[C]) notify(now time.Duration) {
 		return
 	}
 	q.notice = noticed
-	if window := q.window(); window > 0 {
-		q.releases++
-		// The release that this is about may not be the one that the head was about to ask after.
-		q.nextRequestAt = now + q.queues.jitter.UpTo(window)
-		q.wakeHead()
-		return
-	}
 	askAt := now
 	if q.had && q.missed < yieldRounds {
 		askAt += q.queues.jitter.Yield(time.Duration(q.queues.trip), q.missed, yieldRounds)

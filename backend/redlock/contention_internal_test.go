@@ -1,0 +1,115 @@
+package redlock
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-1795987d/onerun/guard/driver"
+)
+
+const trip = time.Millisecond
+
+// newTestContention returns what a process knows after a claim that took one trip.
+func newTestContention() *contention {
+	c := newContention([]*node{{addr: "b"}, {addr: "a"}})
+	c.ended("other", trip, true)
+	return c
+}
+
+// longest returns the longest of many pauses.
+func longest(pause func() time.Duration) (most time.Duration) {
+	for range 1000 {
+		most = max(most, pause())
+	}
+	return most
+}
+
+func retried(key string) driver.Claim {
+	return driver.Claim{Key: key, ID: "id", Owner: "id", Queue: driver.Retried}
+}
+
+func TestContention_theWindowGrowsWithCollisionsAndShrinksWithGrants(t *testing.T) {
+	c := newTestContention()
+	require.Equal(t, "a", c.first.addr)
+	pause, probes := c.begin(retried("k"))
+	require.Zero(t, pause, "nothing is delayed if claims have never collided")
+	require.False(t, probes)
+	window := func() time.Duration { return longest(func() time.Duration { return c.pause(c.of["k"]) }) }
+	last := time.Duration(0)
+	for range 6 {
+		c.collided(retried("k"), trip)
+		require.Greater(t, window(), last)
+		last = window()
+	}
+	for range 10 {
+		c.collided(retried("k"), trip)
+	}
+	require.Equal(t, maxRivals, c.of["k"].rivals)
+	for range patientRounds {
+		c.released("k")
+	}
+	require.LessOrEqual(t, window(), maxRivals*trip/2, "it has let many others go first")
+	for range 100 {
+		c.ended("k", trip, true)
+	}
+	require.Zero(t, window())
+	for range probedBallots + 1 {
+		c.begin(retried("k"))
+	}
+	require.Empty(t, c.of, "a key without rivals is forgotten")
+	for i := range 10 * maxContested {
+		c.collided(retried(fmt.Sprint(i)), trip)
+		require.LessOrEqual(t, len(c.of), maxContested)
+	}
+}
+
+func TestContention_theWindowGrowsSlowlyIfTheClaimComesTooLate(t *testing.T) {
+	c := newTestContention()
+	c.collided(retried("k"), trip)
+	for i := range 2 * maxRivals {
+		require.True(t, c.isAhead("k", fmt.Sprint(i)))
+		require.Equal(t, min(i+2, maxRivals), c.of["k"].rivals)
+	}
+}
+
+// Without the pause, the last holder would always be the first to ask. A process that waits already
+// was notified late instead.
+func TestContention_aClaimThatIsNewWaitsForAPartOfTheWindow(t *testing.T) {
+	c := newTestContention()
+	for range 5 {
+		c.collided(retried("k"), trip)
+	}
+	paused := 0
+	for range 100 {
+		if pause, _ := c.begin(retried("k")); pause == 0 {
+			continue
+		}
+		paused++
+		again, probes := c.begin(retried("k"))
+		require.Zero(t, again, "once")
+		require.True(t, probes)
+		c.collided(retried("k"), trip)
+	}
+	require.Greater(t, paused, 90)
+	stop := c.wait("k")
+	pause, _ := c.begin(retried("k"))
+	require.Zero(t, pause)
+	require.Positive(t, longest(func() time.Duration { return c.released("k") }))
+	stop()
+	require.Empty(t, c.waiters)
+}
+
+func TestNotifications_aDelayedOneGivesWayToTheNext(t *testing.T) {
+	e := &notifications{}
+	e.after(time.Hour, func() { require.Fail(t, "it was replaced") })
+	notified := make(chan bool, 1)
+	e.after(time.Millisecond, func() { notified <- true })
+	<-notified
+	e.after(0, func() { notified <- true })
+	<-notified
+	e.after(time.Hour, func() { require.Fail(t, "it has ended") })
+	e.stop()
+}
