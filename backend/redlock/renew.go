@@ -18,31 +18,27 @@ type renewal struct {
 	locker   *Locker
 	claim    driver.Claim
 	order    *callOrder
-	releases []int32                    // that had ended at each node when the nodes were asked
-	report   func(held bool, err error) // its first call counts
+	releases []int32 // that had ended at each node when the nodes were asked
+	done     func(held bool, err error)
 
 	taken atomic.Int32 // nodes for which all is done
 
 	mu   sync.Mutex
 	got  []vote
 	gone []*node // that do not hold the claim, and acquire it again if a majority holds it
+
+	decided bool
 }
 
 // Renew implements driver.Locker. The claim is renewed if a majority holds it. It is also acquired
 // again on nodes that do not hold it, because they restarted empty or were away when it was
 // granted.
 func (l *Locker) Renew(ctx context.Context, c driver.Claim) (held bool, err error) {
-	answered := make(chan struct{})
-	l.Start(ctx, driver.OpRenew, []driver.Claim{c}, driver.After{}, func(_ int, a driver.Answer, e error) {
-		held, err = a.Held, e
-		close(answered)
-	})
-	<-answered
+	driver.Await(ctx, l, driver.OpRenew, []driver.Claim{c}, driver.After{}, func(_ int, a driver.Answer, e error) { held, err = a.Held, e })
 	return held, err
 }
 
-// Start implements driver.Async. It sends one batch of renewals to each node. They all have an
-// answer when ctx has ended.
+// Start implements driver.Async. It sends one batch of renewals to each node.
 func (l *Locker) Start(
 	ctx context.Context, op driver.Op, claims []driver.Claim, after driver.After, done func(i int, a driver.Answer, err error),
 ) {
@@ -52,50 +48,30 @@ func (l *Locker) Start(
 	}
 	if err := ctx.Err(); err != nil || len(claims) == 0 {
 		for i, c := range claims {
-			done(i, driver.Answer{}, driver.NewStoreError("redlock", driver.OpRenew, c.Key, err))
+			done(i, driver.Answer{}, driver.NewStoreError("redlock", op, c.Key, err))
 		}
 		return
 	}
 	rs := make([]*renewal, len(claims))
-	var unreported, unanswered atomic.Int32
-	unreported.Store(int32(len(claims)))
-	unanswered.Store(int32(len(claims) * len(l.nodes)))
 	for i, c := range claims {
-		var reported atomic.Bool
-		rs[i] = &renewal{locker: l, claim: c, order: l.orders.enter(c.ID), report: func(held bool, err error) {
-			if reported.CompareAndSwap(false, true) {
-				unreported.Add(-1)
-				done(i, driver.Answer{Held: held}, err)
-			}
+		rs[i] = &renewal{locker: l, claim: c, order: l.orders.enter(c.ID), done: func(held bool, err error) {
+			done(i, driver.Answer{Held: held}, err)
 		}}
 		for j := range l.nodes {
 			rs[i].releases = append(rs[i].releases, rs[i].order.at[j].releases.Load())
 		}
 	}
-	stop := context.AfterFunc(ctx, func() {
-		for _, r := range rs {
-			r.report(false, r.failed())
-		}
-	})
 	of := detach(ctx, claims[0].TTL)
+	var open atomic.Int32
+	open.Store(int32(len(claims) * len(l.nodes)))
 	for _, n := range l.nodes {
 		go n.start(of, op, claims, after, func(i int, v vote) {
 			rs[i].take(v)
-			if unreported.Load() == 0 {
-				stop()
-			}
-			if unanswered.Add(-1) == 0 {
+			if open.Add(-1) == 0 {
 				of.End(nil)
 			}
 		})
 	}
-}
-
-// failed returns the error of a renewal that has no majority.
-func (r *renewal) failed() error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return noQuorum(driver.OpRenew, r.claim.Key, r.locker.nodes, r.got)
 }
 
 // take counts a node's answer.
@@ -122,14 +98,15 @@ func (r *renewal) take(of vote) {
 	if held >= quorum {
 		restore, r.gone = r.gone, nil
 	}
+	decides := !r.decided && (held >= quorum || gone+failed > spare || last)
+	r.decided = r.decided || decides
+	var err error
+	if decides && held < quorum && gone <= spare {
+		err = noQuorum(driver.OpRenew, r.claim.Key, l.nodes, r.got)
+	}
 	r.mu.Unlock()
-	switch {
-	case held >= quorum:
-		r.report(true, nil)
-	case gone > spare:
-		r.report(false, nil)
-	case gone+failed > spare || last:
-		r.report(false, r.failed())
+	if decides {
+		r.done(held >= quorum, err)
 	}
 	if r.claim.Fence != 0 { // otherwise the caller does not give the fence to restore
 		for _, n := range restore {
