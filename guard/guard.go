@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"reflect"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -55,7 +54,7 @@ type Guard struct {
 //
 // Call Close before the process ends, so that keys that are held then are free at once.
 func New(locker Locker, opts ...Option) (*Guard, error) {
-	if isNil(locker) {
+	if driver.IsNil(locker) {
 		return nil, &SettingError{Setting: "locker", Reason: "must not be nil"}
 	}
 	backend := newBackend(locker)
@@ -94,15 +93,6 @@ func New(locker Locker, opts ...Option) (*Guard, error) {
 		return nil, err
 	}
 	return g, nil
-}
-
-// isNil reports whether l is nil, or holds a nil pointer.
-func isNil(l Locker) bool {
-	if l == nil {
-		return true
-	}
-	v := reflect.ValueOf(l)
-	return v.Kind() == reflect.Pointer && v.IsNil()
 }
 
 func defaultLabel() string {

@@ -28,7 +28,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"reflect"
 
 	"github.com/seed-1795987d/onerun/guard/driver"
@@ -74,7 +73,7 @@ func New(from, to driver.Locker) *Locker {
 
 func check(from, to driver.Locker) error {
 	for name, l := range map[string]driver.Locker{"from": from, "to": to} {
-		if isNil(l) {
+		if driver.IsNil(l) {
 			return &driver.SettingError{Setting: name, Reason: "must not be nil"}
 		}
 		if err := driver.Describe(l).Err; err != nil {
@@ -85,14 +84,6 @@ func check(from, to driver.Locker) error {
 		return &driver.SettingError{Setting: "to", Reason: "must not be the same Locker as from"}
 	}
 	return nil
-}
-
-func isNil(l driver.Locker) bool {
-	if l == nil {
-		return true
-	}
-	v := reflect.ValueOf(l)
-	return v.Kind() == reflect.Pointer && v.IsNil()
 }
 
 // Describe implements driver.Describer. The Locker accepts a key that both backends accept. It
@@ -116,13 +107,7 @@ func (l *Locker) Describe() driver.Description {
 
 // Close closes both backends, if they have Close. See single.Locker.Close.
 func (l *Locker) Close() error {
-	var failed []error
-	for _, s := range l.sides {
-		if c, ok := s.Locker.(io.Closer); ok {
-			failed = append(failed, c.Close())
-		}
-	}
-	return errors.Join(failed...)
+	return errors.Join(driver.Close(l.sides[old].Locker), driver.Close(l.sides[next].Locker))
 }
 
 // Warnings implements driver.Warner. It asks both backends.

@@ -21,7 +21,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"reflect"
 	"slices"
 	"strconv"
@@ -117,7 +116,7 @@ func checkNodes(nodes []driver.Locker) error {
 		return refused(fmt.Sprint(len(nodes)), "must be three at least: of fewer, none may fail")
 	}
 	for i, n := range nodes {
-		if isNil(n) {
+		if driver.IsNil(n) {
 			return refused(fmt.Sprintf("number %d", i+1), "must not be nil")
 		}
 		facts := driver.Describe(n)
@@ -139,14 +138,6 @@ func checkNodes(nodes []driver.Locker) error {
 
 func same(a, b driver.Locker) bool {
 	return reflect.TypeOf(a) == reflect.TypeOf(b) && reflect.ValueOf(a).Comparable() && a == b
-}
-
-func isNil(l driver.Locker) bool {
-	if l == nil {
-		return true
-	}
-	v := reflect.ValueOf(l)
-	return v.Kind() == reflect.Pointer && v.IsNil()
 }
 
 // Describe implements driver.Describer. The Locker keeps owners if one of the nodes does.
@@ -218,9 +209,7 @@ func (l *Locker) Warnings(ctx context.Context) (warnings []error) {
 func (l *Locker) Close() error {
 	var failed []error
 	for _, n := range l.nodes {
-		if c, ok := n.Locker.(io.Closer); ok {
-			failed = append(failed, c.Close())
-		}
+		failed = append(failed, driver.Close(n.Locker))
 	}
 	return errors.Join(failed...)
 }

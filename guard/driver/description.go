@@ -3,6 +3,8 @@ package driver
 import (
 	"context"
 	"fmt"
+	"io"
+	"reflect"
 	"strings"
 )
 
@@ -82,4 +84,21 @@ func Describe(l Locker) Description {
 		d.CheckKey = CheckKey
 	}
 	return d
+}
+
+// IsNil reports whether l is nil, or holds a nil pointer.
+func IsNil(l Locker) bool {
+	if l == nil {
+		return true
+	}
+	v := reflect.ValueOf(l)
+	return v.Kind() == reflect.Pointer && v.IsNil()
+}
+
+// Close closes l if it has Close. See single.Locker.Close.
+func Close(l Locker) error {
+	if c, ok := l.(io.Closer); ok {
+		return c.Close()
+	}
+	return nil
 }
