@@ -96,7 +96,7 @@ func TestLong_linesOfTheDocsForACLsAreEnough(t *testing.T) {
 			if c.logs {
 				ledger := locker.(driver.Ledger)
 				require.NoError(t, ledger.Append(t.Context(), "log", driver.Entry{At: 1, Record: []byte("r")}, 10))
-				_, err := ledger.Entries(t.Context(), "log", 10)
+				_, err := driver.Entries(t.Context(), ledger, "log", 10)
 				require.NoError(t, err)
 				_, err = ledger.Raise(t.Context(), "log", "counter", 1)
 				require.NoError(t, err)

@@ -52,11 +52,6 @@ func (r *rogue) Append(ctx context.Context, name string, e driver.Entry, keep in
 	return r.Locker.Append(ctx, name, e, keep)
 }
 
-func (r *rogue) Entries(ctx context.Context, name string, n int) ([]driver.Entry, error) {
-	r.fails("Entries")
-	return r.Locker.Entries(ctx, name, n)
-}
-
 func (r *rogue) EntriesOf(ctx context.Context, names []string, n int) ([][]driver.Entry, error) {
 	r.fails("Entries")
 	return r.Locker.EntriesOf(ctx, names, n)
@@ -151,7 +146,7 @@ var rogueCalls = map[string]func(ctx context.Context, l guard.Locker) error{
 	},
 	"Entries": func(ctx context.Context, l guard.Locker) error {
 		ledger, _ := l.(driver.Ledger)
-		_, err := ledger.Entries(ctx, "log", 10)
+		_, err := driver.Entries(ctx, ledger, "log", 10)
 		return err
 	},
 	"Raise": func(ctx context.Context, l guard.Locker) error {

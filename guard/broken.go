@@ -72,7 +72,7 @@ func (r *brokenRead) read(ctx context.Context, l driver.Ledger) {
 	defer func() { _ = recover() }() // the backend may panic: the reason stays unknown
 	ctx, cancel := context.WithTimeout(ctx, brokenTimeout)
 	defer cancel()
-	entries, err := l.Entries(ctx, brokenName, maxBroken)
+	entries, err := driver.Entries(ctx, l, brokenName, maxBroken)
 	if err != nil {
 		return
 	}

@@ -90,7 +90,7 @@ func TestHook_receivesCallsToTheLedger(t *testing.T) {
 		ledger, ok := g.Adapter().Ledger()
 		require.True(t, ok)
 		require.NoError(t, ledger.Append(t.Context(), "log", driver.Entry{Record: []byte("r")}, 1))
-		_, err = ledger.Entries(t.Context(), "log", 1)
+		_, err = driver.Entries(t.Context(), ledger, "log", 1)
 		require.NoError(t, err)
 		_, err = ledger.Raise(t.Context(), "log", "c", 1)
 		require.NoError(t, err)

@@ -60,17 +60,6 @@ func (l *boundedLedger) Append(ctx context.Context, name string, e driver.Entry,
 	return err
 }
 
-// Entries implements driver.Ledger.
-func (l *boundedLedger) Entries(ctx context.Context, name string, n int) ([]driver.Entry, error) {
-	stored, err := l.stored(name)
-	if err = errors.Join(err, mustBeFrom(1, driver.MaxEntries, "n", n, "")); err != nil {
-		return nil, err
-	}
-	return bounded(ctx, l.guard, l.within, driver.OpLedger, stored[0], func(ctx context.Context) ([]driver.Entry, error) {
-		return l.guard.ledger.Entries(ctx, stored[0], n)
-	})
-}
-
 // Raise implements driver.Ledger.
 func (l *boundedLedger) Raise(ctx context.Context, name, counter string, to int64) (int64, error) {
 	stored, err := l.stored(name)

@@ -28,10 +28,10 @@ func TestLedger_putsTheNamespaceBeforeNames(t *testing.T) {
 	require.NoError(t, err)
 	require.Zero(t, was)
 
-	entries, err := ledger.Entries(ctx, "job", 5)
+	entries, err := driver.Entries(ctx, ledger, "job", 5)
 	require.NoError(t, err)
 	require.Equal(t, []driver.Entry{{At: 1, Record: []byte("ran")}}, entries)
-	entries, err = store.Entries(ctx, "app::job", 5)
+	entries, err = driver.Entries(ctx, store, "app::job", 5)
 	require.NoError(t, err)
 	require.Len(t, entries, 1)
 	was, err = store.Raise(ctx, "app::job", "last", 0)
@@ -55,11 +55,6 @@ type silentLedger struct{ guard.Locker }
 func (silentLedger) Append(ctx context.Context, _ string, _ driver.Entry, _ int) error {
 	<-ctx.Done()
 	return ctx.Err()
-}
-
-func (silentLedger) Entries(ctx context.Context, _ string, _ int) ([]driver.Entry, error) {
-	<-ctx.Done()
-	return nil, ctx.Err()
 }
 
 func (silentLedger) EntriesOf(ctx context.Context, _ []string, _ int) ([][]driver.Entry, error) {
@@ -90,7 +85,6 @@ func TestLedger_aCallEndsWithinTheTTL(t *testing.T) {
 				l, _ := g.Adapter().Ledger(guard.WithTTL(ttl))
 				for name, call := range map[string]func() error{
 					"Append":     func() error { return l.Append(t.Context(), "job", driver.Entry{Record: []byte("r")}, 1) },
-					"Entries":    func() error { _, err := l.Entries(t.Context(), "job", 1); return err },
 					"EntriesOf":  func() error { _, err := l.EntriesOf(t.Context(), []string{"job"}, 1); return err },
 					"CountersOf": func() error { _, err := l.CountersOf(t.Context(), []string{"job"}, []string{"n"}); return err },
 					"Raise":      func() error { _, err := l.Raise(t.Context(), "job", "last", 1); return err },
@@ -117,7 +111,7 @@ func TestLedger_refusesBadValues(t *testing.T) {
 		"Entry.Record(65537 bytes)":         l.Append(ctx, "job", driver.Entry{At: 1, Record: bytes.Repeat([]byte("r"), driver.MaxEntry+1)}, 1),
 		"keep(0)":                           l.Append(ctx, "job", good, 0),
 		"keep(10001)":                       l.Append(ctx, "job", good, driver.MaxEntries+1),
-		"n(0)":                              second(l.Entries(ctx, "job", 0)),
+		"n(0)":                              second(driver.Entries(ctx, l, "job", 0)),
 		"counter(\"\")":                     second(l.Raise(ctx, "job", "", 1)),
 		"to(-1)":                            second(l.Raise(ctx, "job", "n", -1)),
 		fmt.Sprintf("to(%d)", int64(1<<53)): second(l.Raise(ctx, "job", "n", 1<<53)),
@@ -127,12 +121,12 @@ func TestLedger_refusesBadValues(t *testing.T) {
 		require.ErrorContains(t, err, name)
 	}
 	for _, name := range []string{"", "a{b}", "nul\x00", strings.Repeat("k", guard.MaxKey+1)} {
-		for _, err := range []error{l.Append(ctx, name, good, 1), second(l.Entries(ctx, name, 1)), second(l.Raise(ctx, name, "n", 1))} {
+		for _, err := range []error{l.Append(ctx, name, good, 1), second(driver.Entries(ctx, l, name, 1)), second(l.Raise(ctx, name, "n", 1))} {
 			var key *guard.KeyError
 			require.ErrorAs(t, err, &key)
 		}
 	}
-	entries, err := l.Entries(ctx, "job", 5)
+	entries, err := driver.Entries(ctx, l, "job", 5)
 	require.NoError(t, err)
 	require.Empty(t, entries)
 }
@@ -144,7 +138,7 @@ func TestLedger_distinguishesCancelFromStoreErrors(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	for _, err := range []error{
-		l.Append(ctx, "job", driver.Entry{At: 1, Record: []byte("r")}, 1), second(l.Entries(ctx, "job", 1)), second(l.Raise(ctx, "job", "n", 1)),
+		l.Append(ctx, "job", driver.Entry{At: 1, Record: []byte("r")}, 1), second(driver.Entries(ctx, l, "job", 1)), second(l.Raise(ctx, "job", "n", 1)),
 	} {
 		require.ErrorIs(t, err, context.Canceled)
 		require.NotErrorIs(t, err, guard.ErrStore)
@@ -167,7 +161,7 @@ func ExampleAdapter_Ledger() {
 			panic(err)
 		}
 	}
-	newest, err := ledger.Entries(ctx, "report", 2)
+	newest, err := driver.Entries(ctx, ledger, "report", 2)
 	for _, e := range newest {
 		fmt.Println(string(e.Record))
 	}

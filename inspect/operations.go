@@ -59,7 +59,7 @@ func (i *Inspector) Operations(ctx context.Context, n int) ([]Operation, error) 
 	if i.ledger == nil {
 		return nil, nil
 	}
-	entries, err := i.ledger.Entries(ctx, operationsName, n)
+	entries, err := driver.Entries(ctx, i.ledger, operationsName, n)
 	if err != nil {
 		return nil, err
 	}

@@ -95,7 +95,7 @@ func (i *Inspector) Processes(ctx context.Context) ([]Process, error) {
 	if i.ledger == nil {
 		return nil, nil
 	}
-	entries, err := i.ledger.Entries(ctx, processesName, keptReports)
+	entries, err := driver.Entries(ctx, i.ledger, processesName, keptReports)
 	if err != nil {
 		return nil, err
 	}

@@ -507,7 +507,7 @@ func TestLedger_isThatOfBothSides(t *testing.T) {
 	append1(old, 1, "old")
 	append1(l, 2, "both")
 	append1(next, 3, "next")
-	entries, err := l.Entries(t.Context(), "job", 10)
+	entries, err := driver.Entries(t.Context(), l, "job", 10)
 	require.NoError(t, err)
 	require.Equal(t, []driver.Entry{{At: 3, Record: []byte("next")}, {At: 2, Record: []byte("both")}, {At: 1, Record: []byte("old")}}, entries)
 

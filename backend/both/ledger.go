@@ -28,16 +28,7 @@ func (l *Locker) Append(ctx context.Context, name string, e driver.Entry, keep i
 	return l.eachLedger(name, func(_ int, ledger driver.Ledger) error { return ledger.Append(ctx, name, e, keep) })
 }
 
-// Entries implements driver.Ledger. It returns the entries of both sides, each once.
-func (l *Locker) Entries(ctx context.Context, name string, n int) ([]driver.Entry, error) {
-	logs, err := l.EntriesOf(ctx, []string{name}, n)
-	if err != nil {
-		return nil, err
-	}
-	return logs[0], nil
-}
-
-// EntriesOf implements driver.Ledger.
+// EntriesOf implements driver.Ledger. It returns the entries of both sides, each once.
 func (l *Locker) EntriesOf(ctx context.Context, names []string, n int) ([][]driver.Entry, error) {
 	all := make([][]driver.Entry, len(names))
 	return all, l.eachLedger(names[0], func(_ int, ledger driver.Ledger) error {

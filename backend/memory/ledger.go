@@ -41,15 +41,6 @@ func newestFirst(a, b driver.Entry) int {
 	return cmp.Or(cmp.Compare(b.At, a.At), bytes.Compare(b.Record, a.Record))
 }
 
-// Entries implements driver.Ledger.
-func (l *Locker) Entries(ctx context.Context, name string, n int) ([]driver.Entry, error) {
-	logs, err := l.EntriesOf(ctx, []string{name}, n)
-	if err != nil {
-		return nil, err
-	}
-	return logs[0], nil
-}
-
 // EntriesOf implements driver.Ledger.
 func (l *Locker) EntriesOf(ctx context.Context, names []string, n int) ([][]driver.Entry, error) {
 	if _, err := l.lock(ctx, driver.OpLedger, names[0]); err != nil {

@@ -42,15 +42,6 @@ func (l *Locker) Append(ctx context.Context, name string, e driver.Entry, keep i
 	return err
 }
 
-// Entries implements driver.Ledger.
-func (l *Locker) Entries(ctx context.Context, name string, n int) ([]driver.Entry, error) {
-	logs, err := l.EntriesOf(ctx, []string{name}, n)
-	if err != nil {
-		return nil, err
-	}
-	return logs[0], nil
-}
-
 // EntriesOf implements driver.Ledger.
 func (l *Locker) EntriesOf(ctx context.Context, names []string, n int) ([][]driver.Entry, error) {
 	prefix := func(i int) string { return entryPrefix + names[i] }

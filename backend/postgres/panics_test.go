@@ -75,7 +75,7 @@ var rogueCalls = map[string]func(ctx context.Context, l *postgres.Locker) error{
 		return l.Append(ctx, "log", driver.Entry{At: 1, Record: []byte("r")}, 1)
 	},
 	"entries": func(ctx context.Context, l *postgres.Locker) error {
-		_, err := l.Entries(ctx, "log", 1)
+		_, err := driver.Entries(ctx, l, "log", 1)
 		return err
 	},
 	"raise": func(ctx context.Context, l *postgres.Locker) error {

@@ -19,17 +19,8 @@ func (l *Locker) Append(ctx context.Context, name string, e driver.Entry, keep i
 	return err
 }
 
-// Entries implements driver.Ledger. It returns the entries of a majority, so it has all that were
+// EntriesOf implements driver.Ledger. It returns the entries of a majority, so it has all that were
 // appended before.
-func (l *Locker) Entries(ctx context.Context, name string, n int) ([]driver.Entry, error) {
-	logs, err := l.EntriesOf(ctx, []string{name}, n)
-	if err != nil {
-		return nil, err
-	}
-	return logs[0], nil
-}
-
-// EntriesOf implements driver.Ledger.
 func (l *Locker) EntriesOf(ctx context.Context, names []string, n int) ([][]driver.Entry, error) {
 	nodes, err := askLedgers(ctx, l, names[0], func(ctx context.Context, of driver.Ledger) ([][]driver.Entry, error) {
 		return of.EntriesOf(ctx, names, n)

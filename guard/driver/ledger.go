@@ -37,10 +37,8 @@ type Ledger interface {
 	// Append adds an entry to the log of the name, and drops the oldest entries beyond keep. An
 	// entry that exists already stays as it is.
 	Append(ctx context.Context, name string, e Entry, keep int) error
-	// Entries returns the newest entries of the log, at most n, the newest first.
-	Entries(ctx context.Context, name string, n int) ([]Entry, error)
-	// EntriesOf is Entries of each of the names, of which there is one at least. It takes one round
-	// trip to each server.
+	// EntriesOf returns the newest entries of the logs of names, of which there is one at least: at
+	// most n of each, the newest first. It takes one round trip to each server.
 	EntriesOf(ctx context.Context, names []string, n int) ([][]Entry, error)
 	// Raise raises a counter of the name to at least to, which is from 0 to MaxCounter. It returns
 	// the previous value, which is 0 if the counter was never raised. If several calls raise it to
@@ -66,6 +64,15 @@ type Entry struct {
 	// 0 to MaxCounter.
 	At     int64
 	Record []byte
+}
+
+// Entries returns the newest entries of one log, as Ledger.EntriesOf does.
+func Entries(ctx context.Context, l Ledger, name string, n int) ([]Entry, error) {
+	logs, err := l.EntriesOf(ctx, []string{name}, n)
+	if err != nil {
+		return nil, err
+	}
+	return logs[0], nil
 }
 
 // Newest returns the n newest entries of copies of a log, each once.

@@ -66,15 +66,6 @@ func (w Wrapper) Append(ctx context.Context, name string, e Entry, keep int) err
 	return l.Append(ctx, name, e, keep)
 }
 
-// Entries implements Ledger.
-func (w Wrapper) Entries(ctx context.Context, name string, n int) ([]Entry, error) {
-	l, err := w.ledger(name)
-	if err != nil {
-		return nil, err
-	}
-	return l.Entries(ctx, name, n)
-}
-
 // EntriesOf implements Ledger.
 func (w Wrapper) EntriesOf(ctx context.Context, names []string, n int) ([][]Entry, error) {
 	l, err := w.ledger(names[0])

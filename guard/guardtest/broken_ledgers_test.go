@@ -30,12 +30,12 @@ func (l ledgerOf) Append(ctx context.Context, name string, e driver.Entry, keep 
 	return err
 }
 
-func (l ledgerOf) Entries(ctx context.Context, name string, n int) ([]driver.Entry, error) {
+func (l ledgerOf) read(ctx context.Context, name string, n int) ([]driver.Entry, error) {
 	return ask(ctx, l.server, driver.OpLedger, driver.Claim{Key: name}, func(ctx context.Context, _ driver.Claim, m *memory.Locker) ([]driver.Entry, error) {
 		if l.entries != nil {
 			return l.entries(m, ctx, name, n)
 		}
-		return m.Entries(ctx, name, n)
+		return driver.Entries(ctx, m, name, n)
 	})
 }
 
@@ -50,7 +50,7 @@ func (l ledgerOf) Raise(ctx context.Context, name, counter string, to int64) (in
 
 func (l ledgerOf) EntriesOf(ctx context.Context, names []string, n int) (all [][]driver.Entry, err error) {
 	for _, name := range names {
-		entries, failed := l.Entries(ctx, name, n)
+		entries, failed := l.read(ctx, name, n)
 		all, err = append(all, entries), cmp.Or(err, failed)
 	}
 	return all, err
@@ -80,7 +80,7 @@ type confusedLedger struct{ ledgerOf }
 func (l confusedLedger) EntriesOf(ctx context.Context, names []string, n int) ([][]driver.Entry, error) {
 	all := make([][]driver.Entry, len(names))
 	for i := range names {
-		all[i], _ = l.Entries(ctx, names[0], n)
+		all[i], _ = l.read(ctx, names[0], n)
 	}
 	return all, nil
 }
@@ -102,7 +102,7 @@ func brokenLedgers() []broken {
 	var last driver.Entry
 	return []broken{
 		{"a log returns its oldest entries first", ledgerBackend(ledgerOf{entries: func(l driver.Ledger, ctx context.Context, name string, n int) ([]driver.Entry, error) {
-			all, err := l.Entries(ctx, name, n)
+			all, err := driver.Entries(ctx, l, name, n)
 			for i, j := 0, len(all)-1; i < j; i, j = i+1, j-1 {
 				all[i], all[j] = all[j], all[i]
 			}
@@ -112,7 +112,7 @@ func brokenLedgers() []broken {
 			return l.Append(ctx, name, e, driver.MaxEntries)
 		}}), []string{"a log keeps its newest entries"}},
 		{"a repeated entry is stored twice", ledgerBackend(ledgerOf{appends: func(l driver.Ledger, ctx context.Context, name string, e driver.Entry, keep int) error {
-			if all, err := l.Entries(ctx, name, 1); err == nil && len(all) > 0 {
+			if all, err := driver.Entries(ctx, l, name, 1); err == nil && len(all) > 0 {
 				e.Record = append([]byte{}, append(e.Record, '+')...)
 			}
 			return l.Append(ctx, name, e, keep)

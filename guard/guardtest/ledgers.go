@@ -56,7 +56,7 @@ func (p process) entries(name string, n int) []driver.Entry {
 	p.t.Helper()
 	ctx, cancel := p.context()
 	defer cancel()
-	entries, err := p.ledger().Entries(ctx, name, n)
+	entries, err := driver.Entries(ctx, p.ledger(), name, n)
 	require.NoError(p.t, err)
 	return entries
 }
@@ -216,7 +216,7 @@ func ledgerCalls(s *subject) []func(context.Context) error {
 			return l.Append(ctx, "key", driver.Entry{At: 1, Record: []byte("record")}, 5)
 		},
 		func(ctx context.Context) error {
-			_, err := l.Entries(ctx, "key", 5)
+			_, err := driver.Entries(ctx, l, "key", 5)
 			return err
 		},
 		func(ctx context.Context) error {

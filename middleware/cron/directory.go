@@ -67,7 +67,7 @@ func (b *job) announce() error {
 
 // announced returns the jobs by name, each as it was announced last.
 func (c *Control) announced(ctx context.Context) ([]JobInfo, error) {
-	entries, err := c.ledger.Entries(ctx, directory, mostJobs)
+	entries, err := driver.Entries(ctx, c.ledger, directory, mostJobs)
 	if err != nil {
 		return nil, err
 	}

@@ -93,7 +93,7 @@ type view []entry
 
 // entries reads a log. It leaves out what other programs have written into it.
 func entries(ctx context.Context, ledger driver.Ledger, log string, n int) (view, error) {
-	lines, err := ledger.Entries(ctx, log, n)
+	lines, err := driver.Entries(ctx, ledger, log, n)
 	return parse(lines), err
 }
 

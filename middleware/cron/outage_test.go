@@ -127,7 +127,7 @@ func TestRunNow_leavesTheRecordsOfTicks(t *testing.T) {
 		p.cron.Start()
 		s.sleep(time.Second)
 		require.Contains(s.t, p.outcomes("job"), "14:00:00 missed")
-		entries, err := s.store.Entries(context.Background(), "cron:job@by-hand", driver.MaxEntries)
+		entries, err := driver.Entries(context.Background(), s.store, "cron:job@by-hand", driver.MaxEntries)
 		require.NoError(s.t, err)
 		require.LessOrEqual(s.t, len(entries), 2)
 	})

@@ -328,14 +328,6 @@ func (l *line) ask(_ context.Context, c linetest.Call) error {
 	return nil
 }
 
-func (l *line) Entries(ctx context.Context, name string, n int) ([]driver.Entry, error) {
-	all, err := l.Line.Entries(ctx, name, n)
-	if l.forgot.Load() {
-		return nil, err
-	}
-	return all, err
-}
-
 func (l *line) EntriesOf(ctx context.Context, names []string, n int) ([][]driver.Entry, error) {
 	all, err := l.Line.EntriesOf(ctx, names, n)
 	if l.forgot.Load() {

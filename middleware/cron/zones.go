@@ -54,7 +54,7 @@ func (b *job) compareZones(own announcement, line driver.Entry, now time.Time) e
 	if err := b.ledger.Append(b.jobs.ctx, zonesName(b.name), line, maxZones); err != nil {
 		return err
 	}
-	entries, err := b.ledger.Entries(b.jobs.ctx, zonesName(b.name), maxZones)
+	entries, err := driver.Entries(b.jobs.ctx, b.ledger, zonesName(b.name), maxZones)
 	if err != nil {
 		return err
 	}

@@ -3,7 +3,6 @@ package redisstore
 import (
 	"context"
 	_ "embed"
-	"strconv"
 
 	"github.com/redis/go-redis/v9"
 
@@ -13,13 +12,10 @@ import (
 var (
 	//go:embed append.lua
 	appendSource string
-	//go:embed entries.lua
-	entriesSource string
 	//go:embed raise.lua
 	raiseSource string
 
 	appendEntry = NewScript(appendSource)
-	entries     = NewScript(entriesSource)
 	raise       = NewScript(raiseSource)
 )
 
@@ -38,42 +34,6 @@ func (l *Locker) Append(ctx context.Context, name string, e driver.Entry, keep i
 	return err
 }
 
-// Entries implements driver.Ledger.
-func (l *Locker) Entries(ctx context.Context, name string, n int) ([]driver.Entry, error) {
-	c := Call{
-		Op: driver.OpLedger, Key: name,
-		Script: entries, FurtherKeys: []string{ledgerKey("log", name)}, FurtherArgs: []any{n},
-	}
-	answer, err := l.store.run(ctx, &c)
-	all, ok := toEntries(answer)
-	switch {
-	case err != nil:
-		return nil, l.store.error(&c, err)
-	case !ok:
-		return nil, l.store.error(&c, ErrAnswer)
-	}
-	return all, nil
-}
-
-// toEntries reads the answer of entries.lua.
-func toEntries(answer any) ([]driver.Entry, bool) {
-	flat, ok := answer.([]any)
-	if !ok || len(flat)%2 != 0 {
-		return nil, false
-	}
-	all := make([]driver.Entry, 0, len(flat)/2)
-	for i := 0; i < len(flat); i += 2 {
-		record, isText := flat[i].(string)
-		score, isText2 := flat[i+1].(string)
-		at, err := strconv.ParseFloat(score, 64)
-		if !isText || !isText2 || err != nil {
-			return nil, false
-		}
-		all = append(all, driver.Entry{At: int64(at), Record: []byte(record)})
-	}
-	return all, true
-}
-
 // EntriesOf implements driver.Ledger.
 func (l *Locker) EntriesOf(ctx context.Context, names []string, n int) ([][]driver.Entry, error) {
 	return readEach(ctx, l.store, driver.OpLedger, names, func(p redis.Pipeliner, i int) *redis.ZSliceCmd {
@@ -83,7 +43,7 @@ func (l *Locker) EntriesOf(ctx context.Context, names []string, n int) ([][]driv
 			record, _ := e.Member.(string)
 			log = append(log, driver.Entry{At: int64(e.Score), Record: []byte(record)})
 		}
-		return log, nil
+		return log, cmd.Err()
 	})
 }
 

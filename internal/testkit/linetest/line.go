@@ -20,7 +20,7 @@ type Line struct {
 
 // A Call is a call on the store.
 type Call struct {
-	Name string // acquire, renew, release, append, entries, raise
+	Name string // acquire, renew, release, append, entries, counters, raise
 	Op   driver.Op
 	Key  string // or the name of the ledger
 }
@@ -57,14 +57,6 @@ func (l Line) Append(ctx context.Context, name string, e driver.Entry, keep int)
 		return err
 	}
 	return l.Locker.Append(ctx, name, e, keep)
-}
-
-// Entries implements driver.Ledger.
-func (l Line) Entries(ctx context.Context, name string, n int) ([]driver.Entry, error) {
-	if err := l.Ask(ctx, Call{"entries", driver.OpLedger, name}); err != nil {
-		return nil, err
-	}
-	return l.Locker.Entries(ctx, name, n)
 }
 
 // Raise implements driver.Ledger.

@@ -151,7 +151,7 @@ func TestLong_failoverToAReplica(t *testing.T) {
 	requireKind(t, driver.KindReadOnly, err)
 	_, err = standby.Show(t.Context(), "before")
 	requireKind(t, driver.KindReadOnly, err)
-	_, err = standby.Entries(t.Context(), "job", 1)
+	_, err = driver.Entries(t.Context(), standby, "job", 1)
 	requireKind(t, driver.KindReadOnly, err)
 	_, err = standby.Raise(t.Context(), "job", "n", 0)
 	requireKind(t, driver.KindReadOnly, err)

@@ -59,7 +59,7 @@ func TestLocker_worksInEachModeOfPgxAndWithEachByteaOutput(t *testing.T) {
 				}, readers...))
 
 				require.NoError(t, l.Append(t.Context(), "log", driver.Entry{At: 1, Record: record}, 10))
-				entries, err := l.Entries(t.Context(), "log", 10)
+				entries, err := driver.Entries(t.Context(), l, "log", 10)
 				require.NoError(t, err)
 				require.Equal(t, []driver.Entry{{At: 1, Record: record}}, entries)
 				_, err = l.Raise(t.Context(), "log", `c\1`, 7)

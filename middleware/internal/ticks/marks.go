@@ -102,7 +102,7 @@ func (m *Marks) Omit(ctx context.Context, s *State, after, upTo time.Time) error
 
 // Read returns what the store knows of the spec, and of the others that the entry has or had.
 func (m *Marks) Read(ctx context.Context) (own *State, others []*State, err error) {
-	lines, err := m.Ledger.Entries(ctx, m.specs(), maxSpecs)
+	lines, err := driver.Entries(ctx, m.Ledger, m.specs(), maxSpecs)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -163,7 +163,7 @@ func tryLedger(ctx context.Context, locker driver.Locker, _ string) error {
 		err = l.Append(ctx, scratch, driver.Entry{At: 1, Record: []byte(scratch)}, 1)
 	}
 	if err == nil {
-		_, err = l.Entries(ctx, scratch, 1)
+		_, err = driver.Entries(ctx, l, scratch, 1)
 	}
 	return err
 }
