@@ -93,7 +93,7 @@ func (g *Guard) newAcquisition(ctx context.Context, key, stored string, set *set
 	}
 	a := &acquisition{guard: g, key: key, set: set, caller: ctx, ctx: ctx, start: now, waitFrom: clock.Never}
 	a.retries, a.previous.Ends = queue.NewRetries(g.jitter, l), clock.Never
-	a.claim = driver.Claim{Key: stored, Owner: set.owner, TTL: set.ttl, Label: set.label, MaxHolders: set.among, Queue: queueMode(set)}
+	a.claim = driver.Claim{Key: stored, Owner: set.owner, TTL: set.ttl, Label: set.label, MaxHolders: set.maxHolders, Queue: queueMode(set)}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.isClosed() {

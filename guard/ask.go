@@ -115,7 +115,7 @@ func (a *acquisition) use(grant driver.Answer, took time.Duration) (*holder, err
 		g.warn(now)
 	}
 	if g.queues.Len() > 0 {
-		g.queues.Granted(now, g.queueID(a.claim.Key, a.set), a.local, h, took, a.set.among > 1)
+		g.queues.Granted(now, g.queueID(a.claim.Key, a.set), a.local, h, took, a.set.maxHolders > 1)
 	}
 	if a.set.joins() {
 		t.admit(a.set, now)

@@ -110,12 +110,12 @@ func (g *Guard) check(set *settings) error {
 			"the backend (%T) keeps no queue of waiters; backend/memory, single and reentrant do", g.locker)}
 	}
 	switch {
-	case set.among <= 1:
+	case set.maxHolders <= 1:
 		return nil
 	case g.facts.Shares == nil:
 		return &SettingError{Setting: set.sharingOption(), Reason: fmt.Sprintf("the backend (%T) grants a key to one claim at a time", g.locker)}
 	}
-	return g.facts.Shares(set.among)
+	return g.facts.Shares(set.maxHolders)
 }
 
 // prepare returns the settings of a call, and the key by which the store knows it.

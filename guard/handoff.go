@@ -65,7 +65,7 @@ func (r *release) handOff(end releaseOptions) {
 func (r *release) successor(end releaseOptions, now time.Duration) *queue.Local[*acquisition] {
 	h, t := r.holder, r.holder.storeLease
 	switch {
-	case !t.canOffer(now), h.set.among == driver.Unlimited, end.cause != nil, h.lost != nil:
+	case !t.canOffer(now), h.set.maxHolders == driver.Unlimited, end.cause != nil, h.lost != nil:
 	case end.complete && h.markerTime(now) > 0, now < h.granted+h.set.minHold:
 	default:
 		return h.guard.queues.Successor(t.claim.Key, h, termsOf(h.set))
@@ -74,7 +74,7 @@ func (r *release) successor(end releaseOptions, now time.Duration) *queue.Local[
 }
 
 func termsOf(set *settings) queue.Terms {
-	return queue.Terms{TTL: set.ttl, Owner: set.owner, Renew: !set.noRenewal, MaxHolders: max(set.among, 1)}
+	return queue.Terms{TTL: set.ttl, Owner: set.owner, Renew: !set.noRenewal, MaxHolders: max(set.maxHolders, 1)}
 }
 
 // take takes the lease that was handed off to the call. It returns nil if the lease was over

@@ -71,7 +71,7 @@ func (g *Guard) newHolder(a *acquisition, t *storeLease, at time.Duration) *hold
 	h.life.Context = a.set.runContext(a.caller)
 	h.ctx = leaseContext{Context: &h.life, holder: h}
 	h.lease = Lease{holder: h, ctx: &h.ctx}
-	if h.set.among == driver.Unlimited {
+	if h.set.maxHolders == driver.Unlimited {
 		h.next = t.holder
 	}
 	t.holder = h
@@ -187,7 +187,7 @@ func (h *holder) endedError(ctx context.Context, err error, ran bool) error {
 // allows returns an *UpgradeError or a *SettingError if a call with these settings cannot join h,
 // and how h ended if it has.
 func (h *holder) allows(ctx context.Context, set *settings, key string) error {
-	if max(set.among, 1) < max(h.set.among, 1) {
+	if max(set.maxHolders, 1) < max(h.set.maxHolders, 1) {
 		return &UpgradeError{Key: key}
 	}
 	if set.window > 0 && set.marking != h.set.marking {

@@ -131,7 +131,7 @@ func (a Adapter) Look(ctx context.Context, key string, opts ...Option) error {
 		return err
 	}
 	queued := len(info.Queue) > 0 && queueMode(set).UsesQueue()
-	away := info.Wanted != "" && set.among > 1
+	away := info.Wanted != "" && set.maxHolders > 1
 	if !queued && !away && info.Foreign == "" && admits(info.Holders, set) {
 		return nil
 	}
@@ -145,7 +145,7 @@ func (a Adapter) Look(ctx context.Context, key string, opts ...Option) error {
 // admits reports whether a claim with these settings could hold the key beside the holders. An
 // owner can hold a key several times.
 func admits(holders []driver.Holder, set *settings) bool {
-	most := max(set.among, 1)
+	most := max(set.maxHolders, 1)
 	for _, h := range holders {
 		if set.owner != "" && h.Owner == set.owner {
 			return true
@@ -160,7 +160,7 @@ func admits(holders []driver.Holder, set *settings) bool {
 func earliest(holders []driver.Holder, set *settings) (first *driver.Holder) {
 	for i := range holders {
 		h := &holders[i]
-		if first == nil || set.among > 1 && h.Left < first.Left || set.among <= 1 && h.Left > first.Left {
+		if first == nil || set.maxHolders > 1 && h.Left < first.Left || set.maxHolders <= 1 && h.Left > first.Left {
 			first = h
 		}
 	}

@@ -100,8 +100,8 @@ func (g *Guard) checkLeader(set *settings, opts []Option) error {
 		{set.window > 0, set.onceOption(), "has no effect here: a leader does not finish"},
 		{given.given["WithOwnerFrom"] || g.given["WithOwnerFrom"], "WithOwnerFrom", several},
 		{set.owner != "", "WithOwner", several},
-		{set.among == driver.Unlimited, "WithShared", several},
-		{set.among > 1, "WithLimit", several},
+		{set.maxHolders == driver.Unlimited, "WithShared", several},
+		{set.maxHolders > 1, "WithLimit", several},
 		{set.noRenewal, "WithoutRenewal", "would end each term after a TTL: WithMaxHold limits a term"},
 	} {
 		if bad.is {

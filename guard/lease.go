@@ -61,7 +61,7 @@ func fenceOf(h *holder, others []*holder) uint64 {
 	if len(others) == 0 {
 		return fence
 	}
-	if h.set.among > 1 || sharesKey(others) {
+	if h.set.maxHolders > 1 || sharesKey(others) {
 		return 0
 	}
 	for _, other := range others {

@@ -89,7 +89,7 @@ func (g *Guard) shareFence(ctx context.Context, all []*holder, deadline time.Dur
 
 // sharesKey reports whether others may hold one of the keys meanwhile.
 func sharesKey(all []*holder) bool {
-	return slices.ContainsFunc(all, func(h *holder) bool { return h.set.among > 1 })
+	return slices.ContainsFunc(all, func(h *holder) bool { return h.set.maxHolders > 1 })
 }
 
 // raise returns when the store knows the fence for h. After a renewal without an answer, it waits

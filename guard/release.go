@@ -132,7 +132,7 @@ func (r *release) begin(h *holder, end releaseOptions) {
 		r.marks = end.complete && h.set.window > 0 && !h.discard && h.markerTime(now) > 0
 	}
 	if r.neverAccepted = h.state == holderOffered; r.neverAccepted {
-		g.active.add(1) // so far, it counted with the call to which it was offered
+		g.active.add(1) // until now, the call to which it was offered counted for both
 	}
 	h.state, h.cause = holderReleased, cause
 	h.over.Store(true)

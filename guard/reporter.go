@@ -6,10 +6,10 @@ import (
 )
 
 const (
-	// mostPending bounds the events that wait for hooks in the background: beyond it renewals and
-	// calls are dropped. Losses and orphans are dropped beyond mostPendingLosses.
-	mostPending       = 1_000
-	mostPendingLosses = 20_000
+	// maxPending bounds the events that wait for hooks in the background: beyond it renewals and
+	// calls are dropped. Losses and orphans are dropped beyond maxPendingLosses.
+	maxPending       = 1_000
+	maxPendingLosses = 20_000
 )
 
 // reporter calls hooks for what happens in the background, in order. A hook that blocks delays only
@@ -24,7 +24,7 @@ type reporter struct {
 func (r *reporter) report(e *Event, important bool, call func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if n := len(r.waiting); n >= mostPendingLosses || n >= mostPending && !important {
+	if n := len(r.waiting); n >= maxPendingLosses || n >= maxPending && !important {
 		r.dropped++
 		return
 	}

@@ -29,7 +29,7 @@ type settings struct {
 
 	ttl, wait, minHold, maxHold, margin time.Duration
 
-	among           int // how many may hold the key; 0 and 1 are one alone
+	maxHolders      int // how many may hold the key; 0 and 1 are one alone
 	noRenewal, fair bool
 	detached        bool // see Adapter.Detached
 	marking
@@ -116,7 +116,7 @@ func (s *settings) with(opts []Option) (*settings, error) {
 	if most := s.ttl / marginShare; s.margin > most {
 		s.refuse("WithMargin", s.margin, fmt.Sprintf("must be at most %v, a third of WithTTL(%v)", most, s.ttl))
 	}
-	if s.among > 1 && s.window > 0 {
+	if s.maxHolders > 1 && s.window > 0 {
 		s.refuse(s.onceOption(), s.window, "must be 0 for a key that several hold (WithShared, WithLimit): a done marker is of work that runs alone")
 	}
 	if s.err != nil {
@@ -155,15 +155,15 @@ func (m marking) lasts(granted, at time.Duration) time.Duration {
 
 // joins reports whether calls with these settings share a lease of the store with one another.
 func (s *settings) joins() bool {
-	return s.among == driver.Unlimited && !s.fair && !s.noRenewal && s.minHold == 0 && s.owner == ""
+	return s.maxHolders == driver.Unlimited && !s.fair && !s.noRenewal && s.minHold == 0 && s.owner == ""
 }
 
 // sharingOption names the option that has set how many may hold the key.
 func (s *settings) sharingOption() string {
-	if s.among == driver.Unlimited {
+	if s.maxHolders == driver.Unlimited {
 		return "WithShared"
 	}
-	return fmt.Sprintf("WithLimit(%d)", s.among)
+	return fmt.Sprintf("WithLimit(%d)", s.maxHolders)
 }
 
 // on returns s without the hooks that are off.

@@ -37,7 +37,7 @@ func WithShared() Option {
 	return func(s *settings) {
 		delete(s.given, "WithLimit")
 		s.note("WithShared", true)
-		s.among = driver.Unlimited
+		s.maxHolders = driver.Unlimited
 	}
 }
 
@@ -66,7 +66,7 @@ func WithLimit(n int) Option {
 			s.refuse("WithLimit", n, fmt.Sprintf("must be from 0 to %d", maxLimit))
 			return
 		}
-		s.among = n
+		s.maxHolders = n
 	}
 }
 

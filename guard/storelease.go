@@ -26,7 +26,7 @@ type storeLease struct {
 	margin time.Duration
 	began  time.Duration // when it was granted
 	first  uint64        // the fence with which it was granted
-	seat   int           // that the store has granted, or 0
+	seat   int           // the seat of the grant, or 0
 	late   bool          // a request for it had no answer: it may still arrive
 	until  atomic.Int64  // the instant at which validity ends
 	anchor atomic.Int64  // how long the host had been suspended when validity was last counted

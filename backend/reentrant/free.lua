@@ -1,4 +1,4 @@
--- is_free tells whether nobody holds the lock, nor keeps it by a minimum hold or a done marker.
+-- is_free reports whether no claim holds the lock, or keeps it by a minimum hold or a done marker.
 local function is_free(id)
   lock = KEYS[1]
   local own, others = survey(id)

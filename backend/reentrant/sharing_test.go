@@ -29,18 +29,18 @@ func newParty(t *testing.T, opts ...reentrant.Option) *party {
 }
 
 // claim returns a claimant whose claim has the ID of its owner and a number.
-func (p *party) claim(owner string, number, among int) *claimant {
+func (p *party) claim(owner string, number, maxHolders int) *claimant {
 	p.t.Helper()
 	c := claims(p.t, p.locker, "k", owner, fmt.Sprint(owner, number), p.ttl)
-	c.claim.MaxHolders = among
+	c.claim.MaxHolders = maxHolders
 	return c
 }
 
 // take has owners, with one claim each, share the key.
-func (p *party) take(among int, owners ...string) (all []*claimant) {
+func (p *party) take(maxHolders int, owners ...string) (all []*claimant) {
 	p.t.Helper()
 	for _, owner := range owners {
-		c := p.claim(owner, 1, among)
+		c := p.claim(owner, 1, maxHolders)
 		c.take()
 		all = append(all, c)
 	}
@@ -77,8 +77,8 @@ func TestSharing_ofOwners(t *testing.T) {
 	t.Parallel()
 	const all = driver.Unlimited
 	type hold struct {
-		owner string
-		among int
+		owner      string
+		maxHolders int
 	}
 	for _, c := range []struct {
 		holds   []hold
@@ -106,14 +106,14 @@ func TestSharing_ofOwners(t *testing.T) {
 			var held []*claimant
 			var fence, highest uint64
 			for i, h := range c.holds {
-				claim := p.claim(h.owner, i, h.among)
+				claim := p.claim(h.owner, i, h.maxHolders)
 				highest = max(highest, claim.take().Fence)
 				if h.owner == c.claim.owner {
 					fence = max(fence, claim.claim.Fence)
 				}
 				held = append(held, claim)
 			}
-			claim := p.claim(c.claim.owner, 9, c.claim.among)
+			claim := p.claim(c.claim.owner, 9, c.claim.maxHolders)
 			if !c.granted {
 				left := claim.requireBusy().Left
 				require.InDelta(t, long, left, float64(time.Second))
@@ -159,9 +159,9 @@ func TestSharing_anOwnerThatGetsTheKeyAloneHasALargerFence(t *testing.T) {
 func TestSharing_seatsOfOwners(t *testing.T) {
 	t.Parallel()
 	p := newParty(t)
-	seat := func(owner string, number, among, want int) {
+	seat := func(owner string, number, maxHolders, want int) {
 		t.Helper()
-		require.Equal(t, want, p.claim(owner, number, among).take().Seat, "%s%d", owner, number)
+		require.Equal(t, want, p.claim(owner, number, maxHolders).take().Seat, "%s%d", owner, number)
 	}
 	seat("a", 1, 5, 1)
 	seat("b", 1, 5, 2)
@@ -346,9 +346,9 @@ func TestSharing_aKeyThatRedissonOrAnApplicationHoldsIsBusy(t *testing.T) {
 		{"0b1c:1": "1"}, {"mode": "write"}, {"mode": "read", "0b1c:1": "1"}, {"colour": "blue"}, {"onerun:a1": "S1 2 3,4 x"},
 	} {
 		require.NoError(t, p.rdb.HSet(t.Context(), "k", hash).Err())
-		for _, among := range []int{1, 2, driver.Unlimited} {
+		for _, maxHolders := range []int{1, 2, driver.Unlimited} {
 			for _, queue := range []driver.QueueMode{driver.Unqueued, driver.Queued} {
-				c := p.claim("a", 1, among).waiting()
+				c := p.claim("a", 1, maxHolders).waiting()
 				c.claim.Queue = queue
 				grant := c.requireBusy()
 				require.NotEqual(t, driver.HeldForClaim, grant.Reason)

@@ -31,8 +31,8 @@ func newSharedKey(t *testing.T, opts ...single.Option) *sharedKey {
 	return &sharedKey{t, server, server.Client(t), single.New(server.Client(t), opts...), time.Minute}
 }
 
-func (k *sharedKey) claim(id string, among int) driver.Claim {
-	return driver.Claim{Key: "k", ID: id, Owner: id, TTL: k.ttl, Label: "label of " + id, MaxHolders: among}
+func (k *sharedKey) claim(id string, maxHolders int) driver.Claim {
+	return driver.Claim{Key: "k", ID: id, Owner: id, TTL: k.ttl, Label: "label of " + id, MaxHolders: maxHolders}
 }
 
 func (k *sharedKey) try(c driver.Claim) driver.Answer {
@@ -43,10 +43,10 @@ func (k *sharedKey) try(c driver.Claim) driver.Answer {
 }
 
 // take acquires the key for claims of those IDs, which share it.
-func (k *sharedKey) take(among int, ids ...string) {
+func (k *sharedKey) take(maxHolders int, ids ...string) {
 	k.t.Helper()
 	for _, id := range ids {
-		require.Equal(k.t, driver.Granted, k.try(k.claim(id, among)).State, id)
+		require.Equal(k.t, driver.Granted, k.try(k.claim(id, maxHolders)).State, id)
 	}
 }
 
@@ -58,16 +58,16 @@ func (k *sharedKey) requireBusy(c driver.Claim) driver.Answer {
 	return g
 }
 
-func (k *sharedKey) renews(id string, among int) bool {
+func (k *sharedKey) renews(id string, maxHolders int) bool {
 	k.t.Helper()
-	held, err := k.l.Renew(k.t.Context(), k.claim(id, among))
+	held, err := k.l.Renew(k.t.Context(), k.claim(id, maxHolders))
 	require.NoError(k.t, err)
 	return held
 }
 
-func (k *sharedKey) releases(id string, among int) bool {
+func (k *sharedKey) releases(id string, maxHolders int) bool {
 	k.t.Helper()
-	held, err := k.l.Release(k.t.Context(), k.claim(id, among), driver.After{})
+	held, err := k.l.Release(k.t.Context(), k.claim(id, maxHolders), driver.After{})
 	require.NoError(k.t, err)
 	return held
 }
@@ -297,9 +297,9 @@ func TestSharing_saysThatTheKeyHoldsSomethingElse(t *testing.T) {
 	k := newSharedKey(t)
 	lease := leaseKey(t, k.rdb, "k")
 	require.NoError(t, k.rdb.HSet(t.Context(), lease, "field", "value").Err())
-	for i, among := range []int{1, 2, 1} {
+	for i, maxHolders := range []int{1, 2, 1} {
 		for _, queue := range []driver.QueueMode{driver.Unqueued, driver.Queued} {
-			c := k.claim("a", among)
+			c := k.claim("a", maxHolders)
 			c.Queue, c.Repeated = queue, i == 2
 			_, err := k.l.TryAcquire(t.Context(), c)
 			var failed *guard.StoreError
@@ -309,7 +309,7 @@ func TestSharing_saysThatTheKeyHoldsSomethingElse(t *testing.T) {
 			require.NoError(t, err)
 			require.False(t, held)
 		}
-		require.False(t, k.renews("a", among))
+		require.False(t, k.renews("a", maxHolders))
 	}
 }
 
@@ -364,9 +364,9 @@ func TestSharing_publishesReleasesThatMatter(t *testing.T) {
 	k := newSharedKey(t)
 	channel, _ := redisstore.LeaseKeys("k")
 	published := redistest.Listen(t, k.rdb, channel)
-	release := func(among int, ids ...string) int {
+	release := func(maxHolders int, ids ...string) int {
 		for _, id := range ids {
-			require.True(t, k.releases(id, among), id)
+			require.True(t, k.releases(id, maxHolders), id)
 		}
 		return published()
 	}
@@ -521,8 +521,8 @@ func TestSharing_fencesHintsAndReservesAreAsForOthers(t *testing.T) {
 func TestSharing_readersEnterTogetherFromTheQueue(t *testing.T) {
 	t.Parallel()
 	k := newSharedKey(t)
-	queued := func(id string, among int) driver.Claim {
-		c := k.claim(id, among)
+	queued := func(id string, maxHolders int) driver.Claim {
+		c := k.claim(id, maxHolders)
 		c.Queue = driver.Queued
 		return c
 	}

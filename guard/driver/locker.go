@@ -105,7 +105,7 @@ const (
 // Waits reports whether a claim that is refused will be made again. See Description.Shares.
 func (m QueueMode) Waits() bool { return m == Retried || m == Queued }
 
-// UsesQueue reports whether the claim heeds the queue, and its release notifies it.
+// UsesQueue reports whether the claim respects the queue, so that its release notifies it.
 func (m QueueMode) UsesQueue() bool { return m >= YieldToQueue }
 
 // A State is a store's answer to a claim.

@@ -58,10 +58,10 @@ func queuedInVain(s *subject) {
 }
 
 func wantedInVain(s *subject) {
-	for _, among := range s.backend.Shares {
-		k := key("in vain", among)
-		s.here.mustAcquire(s.shared(k, among))
+	for _, maxHolders := range s.backend.Shares {
+		k := key("in vain", maxHolders)
+		s.here.mustAcquire(s.shared(k, maxHolders))
 		s.callInVain(k, guard.WithWait(guard.Forever))
-		s.here.mustAcquire(s.shared(k, among))
+		s.here.mustAcquire(s.shared(k, maxHolders))
 	}
 }

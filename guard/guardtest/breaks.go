@@ -65,9 +65,9 @@ func breaksNoOther(s *subject) {
 }
 
 func breaksSharer(s *subject) {
-	for _, among := range s.backend.Shares {
-		k := key("shared", among)
-		holders := s.fill(k, among)
+	for _, maxHolders := range s.backend.Shares {
+		k := key("shared", maxHolders)
+		holders := s.fill(k, maxHolders)
 		by := byOperator()
 		require.True(s, s.there.breaks(k, holders[0].ID, by))
 		require.True(s, s.there.breaks(k, holders[0].ID, by), "a repeated call")
@@ -75,8 +75,8 @@ func breaksSharer(s *subject) {
 		for _, c := range holders[1:] {
 			require.True(s, s.here.renew(c))
 		}
-		if among != driver.Unlimited {
-			require.Equal(s, driver.Busy, s.here.acquire(s.shared(k, among)).State, "its time is not over")
+		if maxHolders != driver.Unlimited {
+			require.Equal(s, driver.Busy, s.here.acquire(s.shared(k, maxHolders)).State, "its time is not over")
 		}
 		for _, c := range holders[1:] {
 			s.here.mustRelease(c, driver.After{})
@@ -105,14 +105,14 @@ func breaksNow(s *subject) {
 }
 
 func breaksSharerNow(s *subject) {
-	for _, among := range s.backend.Shares {
-		k := key("shared", among)
-		holders := s.fill(k, among)
+	for _, maxHolders := range s.backend.Shares {
+		k := key("shared", maxHolders)
+		holders := s.fill(k, maxHolders)
 		by := byOperator()
 		by.Now = true
 		require.True(s, s.there.breaks(k, holders[0].ID, by))
 		require.False(s, s.here.renew(holders[0]))
-		s.here.mustAcquire(s.shared(k, among))
+		s.here.mustAcquire(s.shared(k, maxHolders))
 		require.True(s, s.here.renew(holders[1]))
 	}
 }

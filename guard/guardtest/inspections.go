@@ -161,9 +161,9 @@ func showsWhatIsLeft(s *subject) {
 }
 
 func showsSharers(s *subject) {
-	for _, among := range s.backend.Shares {
-		k := key("shared", among)
-		first, second := s.shared(k, among), s.shared(k, among)
+	for _, maxHolders := range s.backend.Shares {
+		k := key("shared", maxHolders)
+		first, second := s.shared(k, maxHolders), s.shared(k, maxHolders)
 		grants := map[string]driver.Answer{}
 		for _, c := range []driver.Claim{first, second} {
 			grants[c.ID] = s.here.mustAcquire(c)

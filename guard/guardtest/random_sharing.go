@@ -26,8 +26,8 @@ func (c *census) enter(claim driver.Claim) {
 	defer c.mu.Unlock()
 	c.holders[claim.ID] = max(claim.MaxHolders, 1)
 	most := driver.Unlimited
-	for _, among := range c.holders {
-		most = min(most, among)
+	for _, maxHolders := range c.holders {
+		most = min(most, maxHolders)
 	}
 	if len(c.holders) > most {
 		c.wrong = append(c.wrong, strconv.Itoa(len(c.holders))+" hold a key that one of them shares with "+strconv.Itoa(most-1)+" others")

@@ -11,10 +11,10 @@ import (
 
 func sharingChecks() []check {
 	shares := func(b Backend) bool { return len(b.Shares) > 0 }
-	shared := func(run func(s *subject, among int)) func(*subject) {
+	shared := func(run func(s *subject, maxHolders int)) func(*subject) {
 		return func(s *subject) {
-			for _, among := range s.backend.Shares {
-				run(s, among)
+			for _, maxHolders := range s.backend.Shares {
+				run(s, maxHolders)
 			}
 		}
 	}
@@ -38,9 +38,9 @@ func sharingChecks() []check {
 }
 
 // shared returns a claim of the key for one of several holders.
-func (s *subject) shared(key string, among int) driver.Claim {
+func (s *subject) shared(key string, maxHolders int) driver.Claim {
 	c := s.claim(key)
-	c.MaxHolders = among
+	c.MaxHolders = maxHolders
 	c.TTL = s.longShared()
 	return c
 }
@@ -60,85 +60,85 @@ func waiting(c driver.Claim) driver.Claim {
 }
 
 // fill makes as many claims hold the key as may, or three if any number may.
-func (s *subject) fill(key string, among int) (holders []driver.Claim) {
+func (s *subject) fill(key string, maxHolders int) (holders []driver.Claim) {
 	s.Helper()
-	n := among
-	if among == driver.Unlimited {
+	n := maxHolders
+	if maxHolders == driver.Unlimited {
 		n = 3
 	}
 	for i := range n {
-		c := s.shared(key, among)
+		c := s.shared(key, maxHolders)
 		s.processOf(i).mustAcquire(c)
 		holders = append(holders, c)
 	}
 	return holders
 }
 
-func key(name string, among int) string { return name + " " + strconv.Itoa(among) }
+func key(name string, maxHolders int) string { return name + " " + strconv.Itoa(maxHolders) }
 
-func saysWhatItShares(s *subject, among int) {
+func saysWhatItShares(s *subject, maxHolders int) {
 	shares := driver.Describe(s.here.locker).Shares
 	require.NotNil(s, shares, "the Locker must have Description.Shares")
-	require.NoError(s, shares(among))
+	require.NoError(s, shares(maxHolders))
 }
 
-func countsHolders(s *subject, among int) {
-	k := key("counted", among)
-	holders := s.fill(k, among)
-	more := s.shared(k, among)
-	if among == driver.Unlimited {
+func countsHolders(s *subject, maxHolders int) {
+	k := key("counted", maxHolders)
+	holders := s.fill(k, maxHolders)
+	more := s.shared(k, maxHolders)
+	if maxHolders == driver.Unlimited {
 		s.here.mustAcquire(more)
 		return
 	}
 	g := s.there.requireBusy(more, long)
 	require.NotEmpty(s, g.Label)
 	s.here.mustRelease(holders[1], driver.After{})
-	s.there.mustAcquire(s.shared(k, among))
-	s.there.requireBusy(s.shared(k, among), long)
+	s.there.mustAcquire(s.shared(k, maxHolders))
+	s.there.requireBusy(s.shared(k, maxHolders), long)
 	for i, c := range holders {
 		require.Equal(s, i != 1, s.here.renew(c))
 		require.Equal(s, i != 1, s.here.release(c, driver.After{}))
 	}
 }
 
-func smallestCounts(s *subject, among int) {
-	if among == driver.Unlimited {
+func smallestCounts(s *subject, maxHolders int) {
+	if maxHolders == driver.Unlimited {
 		return
 	}
 	if driver.Describe(s.here.locker).Shares(driver.Unlimited) != nil {
 		return
 	}
-	k := key("smallest", among)
-	limited := s.shared(k, among)
+	k := key("smallest", maxHolders)
+	limited := s.shared(k, maxHolders)
 	s.here.mustAcquire(limited)
-	for range among - 1 {
+	for range maxHolders - 1 {
 		s.there.mustAcquire(s.shared(k, driver.Unlimited))
 	}
 	s.there.requireBusy(s.shared(k, driver.Unlimited), long)
 	s.here.mustRelease(limited, driver.After{})
 	s.there.mustAcquire(s.shared(k, driver.Unlimited))
-	s.here.requireBusy(s.shared(k, among), long)
+	s.here.requireBusy(s.shared(k, maxHolders), long)
 }
 
-func aloneExcludes(s *subject, among int) {
-	k := key("alone", among)
-	readers := s.fill(k, among)
+func aloneExcludes(s *subject, maxHolders int) {
+	k := key("alone", maxHolders)
+	readers := s.fill(k, maxHolders)
 	for i, c := range readers {
 		s.there.requireBusy(s.claim(k), long)
 		s.processOf(i).mustRelease(c, driver.After{})
 	}
 	alone := s.claim(k)
 	s.here.mustAcquire(alone)
-	s.there.requireBusy(s.shared(k, among), long)
+	s.there.requireBusy(s.shared(k, maxHolders), long)
 	require.True(s, s.here.renew(alone))
 	s.here.mustRelease(alone, driver.After{})
-	s.there.mustAcquire(s.shared(k, among))
+	s.there.mustAcquire(s.shared(k, maxHolders))
 	s.here.requireBusy(s.claim(k), long)
 }
 
-func sharedRepeatCountsOnce(s *subject, among int) {
-	k := key("repeated", among)
-	c := s.shared(k, among)
+func sharedRepeatCountsOnce(s *subject, maxHolders int) {
+	k := key("repeated", maxHolders)
+	c := s.shared(k, maxHolders)
 	first := s.here.mustAcquire(c)
 	require.False(s, first.Held)
 	for range 3 {
@@ -151,60 +151,60 @@ func sharedRepeatCountsOnce(s *subject, among int) {
 	s.there.mustAcquire(s.claim(k))
 }
 
-func hasSeat(s *subject, among int) {
-	k := key("seat", among)
-	if among > driver.MaxSeats {
-		require.Zero(s, s.here.mustAcquire(s.shared(k, among)).Seat)
+func hasSeat(s *subject, maxHolders int) {
+	k := key("seat", maxHolders)
+	if maxHolders > driver.MaxSeats {
+		require.Zero(s, s.here.mustAcquire(s.shared(k, maxHolders)).Seat)
 		return
 	}
-	claims := make([]driver.Claim, among)
+	claims := make([]driver.Claim, maxHolders)
 	for i := range claims {
-		claims[i] = s.shared(k, among)
+		claims[i] = s.shared(k, maxHolders)
 		require.Equal(s, i+1, s.processOf(i).mustAcquire(claims[i]).Seat)
 	}
 	for i := len(claims) - 1; i >= 0; i-- {
 		s.here.mustRelease(claims[i], driver.After{})
-		claims[i] = s.shared(k, among)
+		claims[i] = s.shared(k, maxHolders)
 		require.Equal(s, i+1, s.there.mustAcquire(claims[i]).Seat, "the seat that is free")
 	}
 }
 
-func sharedExpires(s *subject, among int) {
-	k := key("expires", among)
-	c := s.shared(k, among)
+func sharedExpires(s *subject, maxHolders int) {
+	k := key("expires", maxHolders)
+	c := s.shared(k, maxHolders)
 	c.TTL = s.short()
-	stays := s.shared(k, among)
+	stays := s.shared(k, maxHolders)
 	s.here.mustAcquire(c)
 	s.here.mustAcquire(stays)
 	s.outlive(c.TTL)
 	require.False(s, s.here.renew(c), "a claim that has expired")
 	require.False(s, s.here.release(c, driver.After{}))
 	s.there.requireBusy(s.claim(k), long)
-	s.there.mustAcquire(s.shared(k, among))
+	s.there.mustAcquire(s.shared(k, maxHolders))
 	require.True(s, s.here.renew(stays))
 }
 
-func sharedIsRenewed(s *subject, among int) {
-	k := key("renewed", among)
-	c := s.outlivesItsTTL(func() driver.Claim { return s.shared(k, among) }, s.longShared())
+func sharedIsRenewed(s *subject, maxHolders int) {
+	k := key("renewed", maxHolders)
+	c := s.outlivesItsTTL(func() driver.Claim { return s.shared(k, maxHolders) }, s.longShared())
 	s.there.requireBusy(s.claim(k), long)
 	require.True(s, s.here.renew(c))
 	s.here.mustRelease(c, driver.After{})
 	s.there.mustAcquire(s.claim(k))
 }
 
-func minHoldIsHolder(s *subject, among int) {
-	k := key("kept", among)
-	c := s.shared(k, among)
+func minHoldIsHolder(s *subject, maxHolders int) {
+	k := key("kept", maxHolders)
+	c := s.shared(k, maxHolders)
 	s.here.mustAcquire(c)
 	keep := 4 * s.short()
 	begin := time.Now()
 	s.here.mustRelease(c, driver.After{Keep: keep})
 	require.True(s, s.here.release(c, driver.After{}), "a release that is repeated")
 	require.False(s, s.here.renew(c))
-	if among == 2 {
-		s.there.mustAcquire(s.shared(k, among))
-		g := s.there.acquire(s.shared(k, among))
+	if maxHolders == 2 {
+		s.there.mustAcquire(s.shared(k, maxHolders))
+		g := s.there.acquire(s.shared(k, maxHolders))
 		if time.Since(begin) < keep {
 			require.Equal(s, driver.Busy, g.State)
 		}
@@ -213,18 +213,18 @@ func minHoldIsHolder(s *subject, among int) {
 	s.there.awaitGrant(s.claim(k), driver.Busy, begin.Add(keep))
 }
 
-func sharedFindsDone(s *subject, among int) {
-	k := key("done", among)
+func sharedFindsDone(s *subject, maxHolders int) {
+	k := key("done", maxHolders)
 	c := s.claim(k)
 	s.here.mustAcquire(c)
 	s.here.mustRelease(c, driver.After{Keep: long, Done: true, Record: []byte("record")})
-	g := s.there.requireDone(s.shared(k, among), long)
+	g := s.there.requireDone(s.shared(k, maxHolders), long)
 	require.Equal(s, "record", string(g.Record))
 	require.Equal(s, c.Label, g.Label)
 }
 
-func sharedFencesGrow(s *subject, among int) {
-	k := key("fences", among)
+func sharedFencesGrow(s *subject, maxHolders int) {
+	k := key("fences", maxHolders)
 	last := uint64(0)
 	grow := func(g driver.Answer) {
 		s.Helper()
@@ -234,7 +234,7 @@ func sharedFencesGrow(s *subject, among int) {
 	for range 3 {
 		var readers []driver.Claim
 		for range 2 {
-			c := s.shared(k, among)
+			c := s.shared(k, maxHolders)
 			c.Fences.Reserve = 4
 			g := s.here.mustAcquire(c)
 			grow(g)
@@ -252,35 +252,35 @@ func sharedFencesGrow(s *subject, among int) {
 	}
 }
 
-func wantedKeepsOut(s *subject, among int) {
-	k := key("wanted", among)
-	reader := s.shared(k, among)
+func wantedKeepsOut(s *subject, maxHolders int) {
+	k := key("wanted", maxHolders)
+	reader := s.shared(k, maxHolders)
 	s.here.mustAcquire(reader)
 	writer := waiting(s.claim(k))
 	for range 2 {
 		require.Equal(s, driver.HeldForClaim, s.there.requireBusy(writer, long).Reason, "a claim that waits for shared holders")
 		writer.Repeated = true
-		s.here.requireBusy(s.shared(k, among), long)
+		s.here.requireBusy(s.shared(k, maxHolders), long)
 		require.True(s, s.here.renew(reader), "the holder of the key is not affected")
 	}
 	require.NotEqual(s, driver.HeldForClaim, s.here.requireBusy(waiting(s.claim(k)), long).Reason, "one claim is wanted at a time")
 	s.here.mustRelease(reader, driver.After{})
-	s.here.requireBusy(s.shared(k, among), driver.WantedFor(long))
+	s.here.requireBusy(s.shared(k, maxHolders), driver.WantedFor(long))
 	s.there.mustAcquire(writer)
-	s.here.requireBusy(s.shared(k, among), long)
+	s.here.requireBusy(s.shared(k, maxHolders), long)
 	s.there.mustRelease(writer, driver.After{})
-	s.here.mustAcquire(s.shared(k, among))
+	s.here.mustAcquire(s.shared(k, maxHolders))
 }
 
-func wantedEnds(s *subject, among int) {
-	k := key("unwanted", among)
-	s.here.mustAcquire(s.shared(k, among))
+func wantedEnds(s *subject, maxHolders int) {
+	k := key("unwanted", maxHolders)
+	s.here.mustAcquire(s.shared(k, maxHolders))
 	require.NotEqual(s, driver.HeldForClaim, s.there.requireBusy(s.claim(k), long).Reason, "a claim that does not wait")
 	leaves := waiting(s.claim(k))
 	s.there.requireBusy(leaves, long)
 	leaves.Repeated = true
 	require.False(s, s.there.release(leaves, driver.After{}), "a release of a claim that is wanted returns false")
-	reader := s.shared(k, among)
+	reader := s.shared(k, maxHolders)
 	s.here.mustAcquire(reader)
 	s.here.mustRelease(reader, driver.After{})
 
@@ -288,20 +288,20 @@ func wantedEnds(s *subject, among int) {
 	dies.TTL = s.short()
 	begin := time.Now()
 	s.there.requireBusy(dies, long)
-	s.here.awaitGrant(s.shared(k, among), driver.Busy, begin.Add(driver.WantedFor(dies.TTL)))
+	s.here.awaitGrant(s.shared(k, maxHolders), driver.Busy, begin.Add(driver.WantedFor(dies.TTL)))
 	require.Less(s, time.Since(begin), patience)
 }
 
-func sharesInOrder(s *subject, among int) {
-	k := key("queue", among)
-	claim := func(among int) driver.Claim {
-		c := s.shared(k, among)
+func sharesInOrder(s *subject, maxHolders int) {
+	k := key("queue", maxHolders)
+	claim := func(maxHolders int) driver.Claim {
+		c := s.shared(k, maxHolders)
 		c.Queue = driver.Queued
 		return c
 	}
 	holder := claim(1)
 	s.here.mustAcquire(holder)
-	line := []driver.Claim{claim(among), claim(among), claim(1), claim(among)}
+	line := []driver.Claim{claim(maxHolders), claim(maxHolders), claim(1), claim(maxHolders)}
 	for i, c := range line {
 		s.processOf(i).requireQueued(c, i)
 		line[i].Repeated = true

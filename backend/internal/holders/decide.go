@@ -12,7 +12,7 @@ type Effect uint8
 
 const (
 	Nothing Effect = iota
-	Changed        // in a way that waiters need not know
+	Changed        // the key has changed, but no waiter may be granted it
 	Freed          // a waiter may be granted the key
 	Granted        // a claim was granted the key
 	Joined         // a claim was granted the key, and a waiter may be granted it as well

@@ -30,7 +30,7 @@ type Holder struct {
 	Last     uint64    `json:"last"`
 	Seat     int       `json:"seat,omitempty"`
 	Label    string    `json:"label,omitempty"`
-	Released bool      `json:"released,omitempty"` // but its minimum hold has not passed
+	Released bool      `json:"released,omitempty"` // its minimum hold has not passed
 	Ends     time.Time `json:"ends"`
 }
 

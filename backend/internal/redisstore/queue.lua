@@ -98,10 +98,10 @@ local function enqueue(id, locker, ttl)
   end
 end
 
--- MOST_SKIPPED is how many waiters without a live subscriber are skipped. Those behind them are
+-- MAX_SKIPPED is how many waiters without a live subscriber are skipped. Those behind them are
 -- removed, so that the cost of a call does not grow with what callers that have gone leave behind.
 -- A waiter without a subscriber soon asks again if its caller is there.
-local MOST_SKIPPED = 100
+local MAX_SKIPPED = 100
 
 local unresponsive = {} -- by Locker, as far as it was read
 local function is_unresponsive(locker)
@@ -180,7 +180,7 @@ local function next_waiter(asker)
       elseif id == asker then
         return id, 0
       elseif is_unresponsive(locker) then
-        if was_live or rank < MOST_SKIPPED then
+        if was_live or rank < MAX_SKIPPED then
           rank = rank + 1
         else
           remove(id)

@@ -191,7 +191,7 @@ func (w *Local[C]) Answer(now time.Duration, a Answer) {
 		w.failed(now, a)
 	case a.Grant.State == driver.Done:
 		q.resolve(a)
-		q.answered, q.failures, q.nextRequestAt = false, 0, now // for those that came later
+		q.answered, q.failures, q.nextRequestAt = false, 0, now // calls that came later ask at once
 	default:
 		w.busy(now, a.Grant)
 		q.wasBusy(a)

@@ -116,8 +116,8 @@ func (qs *Queues[C]) unused() *queue[C] {
 	return new(queue[C])
 }
 
-// mostSpare bounds the empty queues that are kept for reuse.
-const mostSpare = 256
+// maxSpare bounds the empty queues that are kept for reuse.
+const maxSpare = 256
 
 // drop forgets the queue if it has no waiter and no holder.
 func (qs *Queues[C]) drop(q *queue[C]) {
@@ -128,7 +128,7 @@ func (qs *Queues[C]) drop(q *queue[C]) {
 	if stop := q.sub.end(); stop != nil {
 		qs.End(stop)
 	}
-	if len(qs.spare) < mostSpare {
+	if len(qs.spare) < maxSpare {
 		*q = queue[C]{}
 		qs.spare = append(qs.spare, q)
 	}

@@ -24,12 +24,12 @@ var sharing = []mutant{
 	},
 	{
 		name: "mutant_upgrade_waits", rule: 27, does: "a call for a key alone, inside a shared lease on it, joins that lease",
-		hunks: []hunk{{"guard/holder.go", "if max(set.among, 1) < max(h.set.among, 1) {", "if false {"}},
+		hunks: []hunk{{"guard/holder.go", "if max(set.maxHolders, 1) < max(h.set.maxHolders, 1) {", "if false {"}},
 		pkg:   "guard", test: "TestUpgrade_isRefusedAtOnce",
 	},
 	{
 		name: "mutant_readers_of_all_settings_join", rule: 27, does: "a call that must have a lease of its own joins that of another",
-		hunks: []hunk{{"guard/settings.go", "return s.among == driver.Unlimited && !s.fair &&", "return s.among > 1 && !s.fair &&"}},
+		hunks: []hunk{{"guard/settings.go", "return s.maxHolders == driver.Unlimited && !s.fair &&", "return s.maxHolders > 1 && !s.fair &&"}},
 		pkg:   "guard", test: "TestLimit_holdsForAllProcesses",
 	},
 	{
