@@ -92,7 +92,7 @@ func (c *cleaner) enqueue(o *orphan) bool {
 		c.running = true
 		c.guard.background.start(c.run)
 	}
-	c.signal()
+	signal(c.wake)
 	return true
 }
 
@@ -107,13 +107,6 @@ func (c *cleaner) makeRoom() bool {
 	c.spare[last] = nil
 	c.spare = c.spare[:last] // the rest is still a heap
 	return true
-}
-
-func (c *cleaner) signal() {
-	select {
-	case c.wake <- struct{}{}:
-	default:
-	}
 }
 
 func (c *cleaner) run() {
@@ -200,7 +193,7 @@ func (c *cleaner) tryAndPlan(ctx context.Context, o *orphan) {
 		default:
 			heap.Push(&c.waiting, o)
 		}
-		c.signal()
+		signal(c.wake)
 	}()
 	c.try(ctx, o)
 }
@@ -296,7 +289,7 @@ func (c *cleaner) abandon() {
 	if c.stop != nil {
 		c.stop()
 	}
-	c.signal()
+	signal(c.wake)
 }
 
 // unreleased returns how many claims were not released when the Guard was closed.

@@ -49,7 +49,7 @@ func (g *Guard) Close(ctx context.Context) error {
 		g.endAll(g.deferrals)
 	}
 	g.unheld.End()
-	g.schedule.wakeUp()
+	signal(g.schedule.wake)
 	deadline, ok := ctx.Deadline()
 	if !ok {
 		deadline = time.Now().Add(drainTime)

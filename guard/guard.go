@@ -193,3 +193,11 @@ func (g *Guard) sleep(until time.Duration, wake, done, closing <-chan struct{}) 
 	}
 	return true
 }
+
+// signal wakes the goroutine that sleeps with the channel, which has room for one element.
+func signal(wake chan<- struct{}) {
+	select {
+	case wake <- struct{}{}:
+	default:
+	}
+}

@@ -1,6 +1,9 @@
 package guard
 
-import "context"
+import (
+	"context"
+	"slices"
+)
 
 // A Hook receives what a Guard does, for traces, metrics and logs. Any of its functions may be
 // nil. They are called one after the other for one call of Do or Acquire, and concurrently for
@@ -87,22 +90,15 @@ type hooks []Hook
 
 // on returns the hooks that are not off.
 func (hs hooks) on() hooks {
-	for i := range hs {
-		if hs[i].off() {
-			rest := append(hooks(nil), hs[:i]...)
-			for j := i + 1; j < len(hs); j++ {
-				if !hs[j].off() {
-					rest = append(rest, hs[j])
-				}
-			}
-			return rest
-		}
+	i := slices.IndexFunc(hs, Hook.off)
+	if i < 0 {
+		return hs
 	}
-	return hs
+	return append(slices.Clone(hs[:i]), slices.DeleteFunc(slices.Clone(hs[i+1:]), Hook.off)...)
 }
 
 // off calls Off. A hook whose Off panics is not off.
-func (h *Hook) off() (off bool) {
+func (h Hook) off() (off bool) {
 	if h.Off == nil {
 		return false
 	}

@@ -54,12 +54,7 @@ func (c *Candidate) Leader(ctx context.Context) (Leader, error) {
 func (c *Candidate) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 	return func(yield func(Leader, error) bool) {
 		free := make(chan struct{}, 1)
-		defer c.guard.Adapter().Watch(c.key, func(context.Context) {
-			select {
-			case free <- struct{}{}:
-			default:
-			}
-		}, c.opts...)()
+		defer c.guard.Adapter().Watch(c.key, func(context.Context) { signal(free) }, c.opts...)()
 		var last Leader
 		known, failed := false, false
 		for ctx.Err() == nil && !c.guard.isClosed() {

@@ -42,7 +42,7 @@ func (s *schedule) add(t *storeLease) {
 		return
 	}
 	if t.next < s.wakeAt {
-		s.wakeUp()
+		signal(s.wake)
 	}
 }
 
@@ -61,14 +61,7 @@ func (s *schedule) replan(t *storeLease) {
 	t.next = t.nextEvent()
 	heap.Fix(&s.heap, t.index)
 	if t.next < s.wakeAt {
-		s.wakeUp()
-	}
-}
-
-func (s *schedule) wakeUp() {
-	select {
-	case s.wake <- struct{}{}:
-	default:
+		signal(s.wake)
 	}
 }
 

@@ -23,24 +23,14 @@ func (s *Store) serverID(ctx context.Context) (string, error) {
 	cmd := redis.NewStringCmd(ctx, "info", "server")
 	err := bounded(ctx, func() error { return s.client.Process(ctx, cmd) })
 	var refused redis.Error
+	kind := rediserr.KindOf(err)
 	switch {
-	case errors.As(err, &refused) && !unfit(rediserr.KindOf(err)):
+	case errors.As(err, &refused) && kind != driver.KindLoading && kind != driver.KindLimit:
 		return "", nil
 	case err != nil:
 		return "", s.error(&Call{Op: driver.OpAcquire}, err)
 	}
 	return infoField(cmd.Val(), "run_id"), nil
-}
-
-// unfit reports whether a server that has answered with an error of that kind cannot be used at
-// all.
-func unfit(kind driver.StoreErrorKind) bool {
-	switch kind {
-	case driver.KindLoading, driver.KindLimit:
-		return true
-	default:
-		return false
-	}
 }
 
 // warnings is driver.Warner's Warnings. It asks the server, or a node of a Cluster, for its memory

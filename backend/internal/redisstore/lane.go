@@ -69,9 +69,7 @@ func (l *lane) take(ctx context.Context) bool {
 	if l.idle == renewalIdle {
 		return l.wait(ctx, lateAfter)
 	}
-	select {
-	case l.inUse <- struct{}{}:
-	default:
+	if !l.tryEnter() {
 		return false
 	}
 	now := time.Now()
@@ -120,13 +118,21 @@ func (l *lane) wait(ctx context.Context, patience time.Duration) bool {
 	return true
 }
 
-// enter waits until no other caller uses the lane. It returns false if that takes longer than
-// patience. The caller calls free.
-func (l *lane) enter(ctx context.Context, patience time.Duration) bool {
+// tryEnter is enter without waiting.
+func (l *lane) tryEnter() bool {
 	select {
 	case l.inUse <- struct{}{}:
 		return true
 	default:
+		return false
+	}
+}
+
+// enter waits until no other caller uses the lane. It returns false if that takes longer than
+// patience. The caller calls free.
+func (l *lane) enter(ctx context.Context, patience time.Duration) bool {
+	if l.tryEnter() {
+		return true
 	}
 	late := time.NewTimer(patience)
 	defer late.Stop()
@@ -216,9 +222,7 @@ func (l *lane) disconnect() {
 
 // disconnectIdle disconnects if nothing has used the lane for some time.
 func (l *lane) disconnectIdle() {
-	select {
-	case l.inUse <- struct{}{}:
-	default:
+	if !l.tryEnter() {
 		time.AfterFunc(shortIdle, l.disconnectIdle)
 		return
 	}
@@ -233,9 +237,7 @@ func (l *lane) disconnectIdle() {
 // returns redis.ErrClosed.
 func (l *lane) close() {
 	l.closed.Store(true)
-	select {
-	case l.inUse <- struct{}{}:
-	default:
+	if !l.tryEnter() {
 		return // free calls close
 	}
 	l.disconnect()
