@@ -103,7 +103,6 @@ func (g *Guard) newAcquisition(ctx context.Context, key, stored string, set *set
 	return a, nil
 }
 
-// begin calls the hooks.
 func (a *acquisition) begin() {
 	a.identify()
 	a.reportStart()
@@ -152,7 +151,6 @@ func (a *acquisition) refused(grant driver.Answer, err error) error {
 	return &BusyError{Key: a.key, Left: grant.Left, Label: grant.Label, Foreign: grant.Reason == driver.HeldByProgram, Waited: a.waited(a.guard.clock.Now())}
 }
 
-// end ends an acquisition with a result, and returns the result.
 func (a *acquisition) end(h *holder, err error) (*holder, error) {
 	a.got = h
 	if a.waiter != nil {

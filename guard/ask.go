@@ -37,7 +37,6 @@ func (a *acquisition) ask(reserve bool) (*holder, error) {
 	return a.answered(g.tryAcquire(call, a.claim))
 }
 
-// prepare prepares the claim for a request that is sent now.
 func (a *acquisition) prepare(reserve bool) {
 	g := a.guard
 	a.identify()
@@ -193,7 +192,6 @@ func (a *acquisition) cleanUp() {
 	a.late, a.stored = false, storedNothing
 }
 
-// reportCall calls the hooks for a request and its answer.
 func (a *acquisition) reportCall(took time.Duration, grant driver.Answer, err error) {
 	e := CallEvent{Event: a.event(a.sent), StoreAnswer: storeAnswer(grant), Op: driver.OpAcquire, Duration: took, Err: err}
 	hooks(a.set.hooks).call(func(h *Hook) { send(a.ctx, h.Call, e) })

@@ -66,7 +66,6 @@ func (b *brokenLeases) find(ctx context.Context, g *Guard, id string, lost time.
 	}
 }
 
-// read asks the store, once.
 func (r *brokenRead) read(ctx context.Context, l driver.Ledger) {
 	defer close(r.done)
 	defer func() { _ = recover() }() // the backend may panic: the reason stays unknown

@@ -170,7 +170,6 @@ func (c *cleaner) startFrom(ctx context.Context, q *orphanHeap, now time.Duratio
 	return clock.Never
 }
 
-// atOnce returns the bound of the clean-ups under way.
 func (c *cleaner) atOnce() int {
 	if c.guard.facts.Queue {
 		return queuedAtOnce
@@ -178,7 +177,6 @@ func (c *cleaner) atOnce() int {
 	return cleanUpsAtOnce
 }
 
-// tryAndPlan cleans up once, and plans what follows.
 func (c *cleaner) tryAndPlan(ctx context.Context, o *orphan) {
 	defer func() {
 		c.mu.Lock()
@@ -233,7 +231,6 @@ func (c *cleaner) ended(o *orphan, now time.Duration) bool {
 	return false
 }
 
-// finish ends the work on an orphan that does not wait.
 func (c *cleaner) finish(o *orphan) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -251,7 +248,6 @@ func (c *cleaner) drop(o *orphan) {
 	o.report(c.guard, false)
 }
 
-// try releases the orphan once.
 func (c *cleaner) try(ctx context.Context, o *orphan) {
 	g := c.guard
 	after := driver.After{}
@@ -292,7 +288,6 @@ func (c *cleaner) abandon() {
 	signal(c.wake)
 }
 
-// unreleased returns how many claims were not released when the Guard was closed.
 func (c *cleaner) unreleased() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -75,7 +75,6 @@ func (g *Guard) endAll(of map[any]func()) {
 	}
 }
 
-// closeError returns what Close could not do.
 func (g *Guard) closeError(ctx context.Context, revoked int) error {
 	var parts []string
 	add := func(n int, one, many string) {

@@ -52,7 +52,6 @@ func (d *Deferral) End() {
 	}
 }
 
-// note notes the result of a request.
 func (d *Deferral) note(err error) {
 	d.guard.mu.Lock()
 	defer d.guard.mu.Unlock()

@@ -136,7 +136,6 @@ func (h *holder) lose(reason LossReason, late time.Duration) {
 	}
 }
 
-// announceLoss ends the context and reports the loss.
 func (h *holder) announceLoss() {
 	h.life.End(h.lost)
 	h.guard.mu.Lock()
@@ -253,7 +252,6 @@ func (h *holder) event(start time.Duration) LeaseEvent {
 	return LeaseEvent{Event: e, Fence: h.fence.Load(), Renewals: h.renewals, MaxUsed: h.used, Origin: h.origin}
 }
 
-// reportLoss has the hooks called for the loss of h.
 func (h *holder) reportLoss() {
 	if len(h.set.hooks) == 0 {
 		return

@@ -88,7 +88,6 @@ type Hook struct {
 // hooks calls several Hooks as one.
 type hooks []Hook
 
-// on returns the hooks that are not off.
 func (hs hooks) on() hooks {
 	i := slices.IndexFunc(hs, Hook.off)
 	if i < 0 {
@@ -119,7 +118,6 @@ func start[E any](
 	return ctx
 }
 
-// background returns the context for calls that no caller waits for.
 func (hs hooks) background() context.Context {
 	ctx := context.Background()
 	for i := range hs {
@@ -169,7 +167,6 @@ func send[E any](ctx context.Context, f func(context.Context, E), e E) {
 	}
 }
 
-// label returns the label with what the hooks add to it.
 func (hs hooks) label(ctx context.Context, label string) string {
 	for i := range hs {
 		f := hs[i].Label
@@ -185,7 +182,6 @@ func (hs hooks) label(ctx context.Context, label string) string {
 	return label
 }
 
-// contain calls f and contains its panic.
 func contain(f func()) {
 	defer func() { _ = recover() }()
 	f()

@@ -127,7 +127,6 @@ func (c *Candidate) over(ctx context.Context, t *term, err error, led bool) (ove
 	return false, nil
 }
 
-// contextEnded returns the error of Run after its context has ended.
 func (c *Candidate) contextEnded(ctx context.Context, t *term, err error) error {
 	ended := contextEnded(ctx, "lead", c.key)
 	lost := errors.Is(err, ErrLost)

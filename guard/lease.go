@@ -189,7 +189,6 @@ type leaseContext struct {
 	rest   *[]*holder // the holders of the other keys of DoAll, or nil
 }
 
-// others returns the holders of the other keys of DoAll.
 func (c *leaseContext) others() []*holder {
 	if c.rest == nil {
 		return nil
@@ -240,7 +239,6 @@ func (g *Guard) holding(ctx context.Context, key string) *holder {
 	return nil
 }
 
-// sameStore reports whether two Guards have the same Locker.
 func sameStore(a, b *Guard) bool {
 	return a == b || a.comparable && b.comparable && a.locker == b.locker
 }

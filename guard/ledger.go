@@ -35,7 +35,6 @@ func (a Adapter) Ledger(opts ...Option) (driver.Ledger, bool) {
 	return &boundedLedger{guard: a.guard, within: min(set.ttl, boundedTimeout)}, true
 }
 
-// stored returns the names by which the store knows them.
 func (l *boundedLedger) stored(names ...string) (stored []string, err error) {
 	stored = make([]string, len(names))
 	for i, name := range names {

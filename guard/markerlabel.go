@@ -47,7 +47,6 @@ func splitMarker(marker string) (label, name string, at time.Time) {
 	return label, name, time.UnixMilli(ms)
 }
 
-// doneError returns the error for a key with a done marker.
 func doneError(key string, answer driver.Answer) *DoneError {
 	label, name, at := splitMarker(answer.Label)
 	return &DoneError{Key: key, Left: answer.Left, Record: answer.Record, Label: label, Name: name, At: at}

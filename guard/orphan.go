@@ -114,7 +114,6 @@ func (o *orphan) report(g *Guard, begins bool) {
 	g.reporter.report(&e.Event, true, func() { hs.call(func(h *Hook) { send(ctx, h.Orphan, e) }) })
 }
 
-// reportCall has the hooks called for a clean-up.
 func (o *orphan) reportCall(g *Guard, sent, took time.Duration) {
 	if len(o.hooks) == 0 {
 		return

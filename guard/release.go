@@ -96,7 +96,6 @@ func (r *release) send(ctx context.Context) {
 	r.answered(r.try(call))
 }
 
-// answered handles the result of the requests.
 func (r *release) answered(held bool, err error) {
 	if err != nil {
 		r.err = errors.Join(r.err, err)
@@ -263,7 +262,6 @@ func (r *release) noteCall(sent time.Duration, err error) error {
 	return err
 }
 
-// report calls the hooks for a release.
 func (r *release) report() {
 	if r.state == releaseNone || r.neverAccepted || len(r.holder.set.hooks) == 0 {
 		return
@@ -280,7 +278,6 @@ func (r *release) report() {
 	hs.call(func(k *Hook) { send(&h.ctx, k.Release, e) })
 }
 
-// releaseCall returns the event of a request to release h.
 func (h *holder) releaseCall(sent, took time.Duration, err error) CallEvent {
 	return CallEvent{Event: h.event(sent).Event, Op: driver.OpRelease, Duration: took, Err: err}
 }

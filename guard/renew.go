@@ -83,7 +83,6 @@ func (r *renewal) failed(err error, now time.Duration) {
 	}
 }
 
-// renewalPause is the pause after a renewal without an answer.
 func (g *Guard) renewalPause(ttl time.Duration, failures int) time.Duration {
 	return g.jitter.Backoff(min(ttl/16, 100*time.Millisecond), ttl/8, failures)
 }

@@ -122,7 +122,6 @@ func Ran(err error) bool {
 	return !errors.As(err, &e) || e.Ran()
 }
 
-// event returns the event of the begin of the run.
 func (r *run) event() RunEvent {
 	e := RunEvent{r.holder.event(r.start), r.joined}
 	if r.joined || e.Purpose == PurposeAuxiliary {
@@ -136,7 +135,6 @@ func (r *run) reportStart() {
 	r.ctx = start(r.ctx, r.hooks, r.event(), func(h *Hook) func(context.Context, RunEvent) context.Context { return h.RunStart })
 }
 
-// report calls the hooks for the end of the run.
 func (r *run) report(err error) {
 	e := RunEndEvent{RunEvent: r.event(), Duration: r.took, Aborted: r.state == runAborted, LeaseEnded: r.state == runLeaseEnded, Err: err}
 	r.hooks.call(func(h *Hook) { send(r.ctx, h.RunEnd, e) })

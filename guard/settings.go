@@ -55,7 +55,6 @@ func (s *settings) runContext(caller context.Context) context.Context {
 	return caller
 }
 
-// refuse keeps the first bad setting.
 func (s *settings) refuse(setting string, value any, reason string) {
 	if s.err == nil {
 		s.err = &SettingError{Setting: setting, Value: fmt.Sprint(value), Reason: reason}
@@ -95,7 +94,6 @@ func (s *settings) text(dst *string, setting, v string, longest int, forbidden s
 	}
 }
 
-// with returns s with the options applied and checked.
 func (s *settings) with(opts []Option) (*settings, error) {
 	if len(opts) == 0 {
 		return s, nil
@@ -136,7 +134,6 @@ func (s *settings) stored(key string, check func(stored string) error) (string, 
 	return key, check(key)
 }
 
-// onceOption names the option that has set the window.
 func (m marking) onceOption() string {
 	if m.period != 0 {
 		return "WithOncePer"
@@ -158,7 +155,6 @@ func (s *settings) joins() bool {
 	return s.maxHolders == driver.Unlimited && !s.fair && !s.noRenewal && s.minHold == 0 && s.owner == ""
 }
 
-// sharingOption names the option that has set how many may hold the key.
 func (s *settings) sharingOption() string {
 	if s.maxHolders == driver.Unlimited {
 		return "WithShared"
@@ -166,7 +162,6 @@ func (s *settings) sharingOption() string {
 	return fmt.Sprintf("WithLimit(%d)", s.maxHolders)
 }
 
-// on returns s without the hooks that are off.
 func (s *settings) on() *settings {
 	on := hooks(s.hooks).on()
 	if len(on) == len(s.hooks) {

@@ -27,7 +27,6 @@ func (t *tasks) add(n int) {
 	}
 }
 
-// start runs f in a goroutine, which is a task.
 func (t *tasks) start(f func()) {
 	t.add(1)
 	go func() {

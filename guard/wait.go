@@ -75,7 +75,6 @@ func (a *acquisition) next() queue.Step {
 	return a.waiter.Next(g.clock.Now())
 }
 
-// markWaiting records when the call began to wait.
 func (a *acquisition) markWaiting(busy driver.Answer) {
 	if !a.hasWaited() {
 		a.waitFrom = a.guard.clock.Now()
@@ -145,7 +144,6 @@ func (a *acquisition) leave() {
 	}
 }
 
-// reportWait calls the hooks for the begin of the wait.
 func (a *acquisition) reportWait() {
 	e := WaitEvent{a.event(a.start), a.last}
 	hooks(a.set.hooks).call(func(h *Hook) { send(a.ctx, h.Wait, e) })

@@ -74,7 +74,6 @@ type defaultLog struct {
 	refused int           // since the last one that was logged
 }
 
-// hook returns the hook of a Guard that has no other.
 func (l *defaultLog) hook(g *Guard) Hook {
 	return Hook{
 		Warn: func(ctx context.Context, err error) {

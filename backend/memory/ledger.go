@@ -2,7 +2,6 @@ package memory
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"slices"
 
@@ -29,16 +28,11 @@ func (l *Locker) Append(ctx context.Context, name string, e driver.Entry, keep i
 	log := l.ledger.logs[name]
 	if !slices.ContainsFunc(log, func(old driver.Entry) bool { return bytes.Equal(old.Record, e.Record) }) {
 		e.Record = bytes.Clone(e.Record)
-		at, _ := slices.BinarySearchFunc(log, e, newestFirst)
+		at, _ := slices.BinarySearchFunc(log, e, driver.NewestFirst)
 		log = slices.Insert(log, at, e)
 	}
 	l.ledger.logs[name] = slices.Clip(log[:min(len(log), keep)])
 	return nil
-}
-
-// newestFirst orders entries as the backends on Redis do.
-func newestFirst(a, b driver.Entry) int {
-	return cmp.Or(cmp.Compare(b.At, a.At), bytes.Compare(b.Record, a.Record))
 }
 
 // EntriesOf implements driver.Ledger.

@@ -61,7 +61,6 @@ func (l *Locker) unlock() {
 	}
 }
 
-// notify notifies the claim with that ID, if it has a subscriber.
 func (qs *queues) notify(id string, in time.Duration) {
 	if s := qs.subscribers[id]; s != nil {
 		qs.calls = append(qs.calls, func() { s.notify(in) })
@@ -132,7 +131,6 @@ func (qs *queues) of(key string, now time.Time) *queue {
 	return q
 }
 
-// expire removes claims that have not asked for too long.
 func (q *queue) expire(now time.Time) {
 	q.waiters = slices.DeleteFunc(q.waiters, func(w waiter) bool { return !now.Before(w.until) })
 }
@@ -151,7 +149,6 @@ func (q *queue) enqueue(c driver.Claim, now time.Time) (ahead int) {
 	return ahead
 }
 
-// ahead returns how many claims are ahead of c.
 func (q *queue) ahead(c driver.Claim) int {
 	if i := slices.IndexFunc(q.waiters, func(w waiter) bool { return w.id == c.ID }); i >= 0 {
 		return i
@@ -196,7 +193,6 @@ func (q *queue) notifyFirst(qs *queues, now time.Time) {
 	}
 }
 
-// remove removes a claim from the queue.
 func (q *queue) remove(id string) {
 	q.waiters = slices.DeleteFunc(q.waiters, func(w waiter) bool { return w.id == id })
 	if q.notified == id {

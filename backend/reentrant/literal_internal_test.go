@@ -11,11 +11,11 @@ import (
 
 func TestLiteral_eachScriptHasAFormForServicesThatParseLua(t *testing.T) {
 	for _, p := range []redisstore.Scripts{aloneScripts, sharedScripts} {
-		for _, s := range []*redisstore.Script{p.Acquire, p.Renew, p.Release, p.Acquire.Queued(), p.Release.Queued()} {
+		for _, s := range []*redisstore.Script{p.Acquire, p.Renew, p.Release, p.Acquire.Queued, p.Release.Queued} {
 			requireLiteral(t, s, true)
 		}
 	}
-	for _, s := range []*redisstore.Script{inspection.Show, inspection.Break, inspection.Break.Queued()} {
+	for _, s := range []*redisstore.Script{inspection.Show, inspection.Break, inspection.Break.Queued} {
 		requireLiteral(t, s, true)
 	}
 	// its scripts compute the names of Redisson's keys

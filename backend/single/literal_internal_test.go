@@ -14,11 +14,11 @@ func TestLiteral_eachScriptHasAFormForServicesThatParseLua(t *testing.T) {
 	for _, d := range []dialect{{}, {sharded: true}, {plain: true}, {sharded: true, plain: true}} {
 		s := d.scripts()
 		for _, p := range []redisstore.Scripts{s.program.Alone, s.program.Shared} {
-			for i, script := range []*redisstore.Script{p.Acquire, p.Renew, p.Release, p.Acquire.Queued(), p.Release.Queued()} {
+			for i, script := range []*redisstore.Script{p.Acquire, p.Renew, p.Release, p.Acquire.Queued, p.Release.Queued} {
 				requireLiteral(t, script, fmt.Sprintf("%+v %d", d, i))
 			}
 		}
-		for _, script := range []*redisstore.Script{s.inspection.Show, s.inspection.Break, s.inspection.Break.Queued()} {
+		for _, script := range []*redisstore.Script{s.inspection.Show, s.inspection.Break, s.inspection.Break.Queued} {
 			requireLiteral(t, script, fmt.Sprintf("%+v", d))
 		}
 	}

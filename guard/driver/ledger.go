@@ -75,12 +75,15 @@ func Entries(ctx context.Context, l Ledger, name string, n int) ([]Entry, error)
 	return logs[0], nil
 }
 
+// NewestFirst compares two entries by their order in a log.
+func NewestFirst(a, b Entry) int {
+	return cmp.Or(cmp.Compare(b.At, a.At), bytes.Compare(b.Record, a.Record))
+}
+
 // Newest returns the n newest entries of copies of a log, each once.
 func Newest(n int, logs ...[]Entry) []Entry {
 	all := slices.Concat(logs...)
-	slices.SortFunc(all, func(a, b Entry) int {
-		return cmp.Or(cmp.Compare(b.At, a.At), bytes.Compare(b.Record, a.Record))
-	})
+	slices.SortFunc(all, NewestFirst)
 	all = slices.CompactFunc(all, func(a, b Entry) bool { return bytes.Equal(a.Record, b.Record) })
 	return all[:min(len(all), n)]
 }

@@ -150,7 +150,6 @@ func isReply(err error) bool {
 	return errors.As(err, &reply)
 }
 
-// update subscribes to new channels and unsubscribes from old ones.
 func (c *conn) update(ctx context.Context) error {
 	for name, sub := range c.node.takeChanges() {
 		var err error
@@ -170,7 +169,6 @@ func (c *conn) update(ctx context.Context) error {
 	return nil
 }
 
-// commands returns the command to send, or both.
 func (c *conn) commands(plain, sharded string) []string {
 	switch {
 	case c.subscriber.via == ViaPlain || c.old:
@@ -253,7 +251,6 @@ func (c *conn) refused(ctx context.Context, cmd command, err error) error {
 	return nil
 }
 
-// confirmed counts a confirmation for the channel.
 func (c *conn) confirmed(channel string) {
 	ch := c.channels[channel]
 	if ch == nil || ch.subscription == nil {

@@ -37,7 +37,6 @@ func (s *Subscriber) openNode(node *redis.Client) *nodeConn {
 	return n
 }
 
-// add adds a subscription. Subscriber.mu must be held.
 func (n *nodeConn) add(sub *subscription) {
 	sub.node = n
 	n.subscriptions[sub.channel] = sub

@@ -213,7 +213,6 @@ func (s *Subscriber) add(sub *subscription, node *redis.Client) {
 	n.add(sub)
 }
 
-// move moves the subscription to the connection of that node.
 func (s *Subscriber) move(sub *subscription, node *redis.Client) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

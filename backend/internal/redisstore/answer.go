@@ -12,7 +12,7 @@ import (
 // has a NUL.
 const foreign = "\x00"
 
-// toGrant reads the answer of a script that acquires a key, see Store.Grant.
+// toGrant reads the answer of a script that acquires a key, see Store.toGrant.
 func toGrant(answer any) (grant driver.Answer, sound bool) {
 	if fence, ok := answer.(int64); ok {
 		return granted(fence, 0, 0)

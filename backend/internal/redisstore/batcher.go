@@ -279,7 +279,6 @@ func (b *batcher) takeFirst(ctx context.Context) *lane {
 	return b.lanes[0]
 }
 
-// unused reports whether nothing has gone this way for that time.
 func (b *batcher) unused(d time.Duration) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -56,7 +56,6 @@ func (c *Call) routeKey() string {
 	}
 }
 
-// slot returns a name of the slot of the call's keys.
 func (c *Call) slot() string {
 	if c.Slot == "" {
 		return FenceKeyBeside(c.Keys[0])

@@ -47,7 +47,6 @@ func onlyByPool(app *redis.Client) bool {
 	return address(app) == behindSentinel || opt.StreamingCredentialsProvider != nil || opt.ReadTimeout == noDeadlines
 }
 
-// poolSize returns how many connections the client's pool may have.
 func poolSize(client *redis.Client) int {
 	opt := client.Options()
 	if opt.MaxActiveConns > 0 {
@@ -59,7 +58,6 @@ func poolSize(client *redis.Client) int {
 // behindSentinel is the address of a server that is found through Sentinel.
 const behindSentinel = "sentinel"
 
-// address returns the address of the server, or of several servers, for errors.
 func address(client redis.UniversalClient) string {
 	switch c := client.(type) {
 	case *redis.Client:

@@ -27,7 +27,6 @@ func (c *command) empty() {
 	c.requests = c.requests[:0]
 }
 
-// takes reports whether the request can share the command.
 func (c *command) takes(r *request, slot string, mode keyMode) bool {
 	first := c.requests[0]
 	return !mode.alone() && len(c.requests) < maxBatch && c.slot == slot &&
@@ -118,7 +117,6 @@ func (c *command) appendArgs(to []any) []any {
 	return append(to, call.FurtherArgs...)
 }
 
-// appendLiteral appends the literal form of the command's script.
 func (c *command) appendLiteral(to []any) []any {
 	first := c.requests[0]
 	source, sha := first.call.Script.Literal()

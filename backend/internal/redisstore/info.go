@@ -91,7 +91,6 @@ func (s *Store) scriptWarnings(ctx context.Context) []error {
 	return nil
 }
 
-// serverName returns how a warning names the server.
 func serverName(addr string) string {
 	if addr == "" {
 		return "the server"

@@ -31,7 +31,7 @@ type Inspection struct {
 // NewInspection returns the scripts of these operations. common comes before each of them.
 func NewInspection(common string, show, breaks Operation) *Inspection {
 	i := &Inspection{Show: show.script(common), Break: breaks.script(common)}
-	i.Break.queued = breaks.queued(common, "leave")
+	i.Break.Queued = breaks.queued(common, "leave")
 	return i
 }
 
@@ -69,7 +69,7 @@ func (l *Locker) Forget(ctx context.Context, key string) (bool, error) {
 func (l *Locker) breaks(ctx context.Context, key, id, what string, b driver.Break) (bool, error) {
 	call := l.inspectCall(l.layout.Inspection.Break, driver.Claim{Key: key, ID: id}, driver.Claim{Key: key, ID: b.ID})
 	call.Args[0], call.Shared = id, [...]string{l.layout.Publish, what, b.ID + "\n" + b.Label}
-	call.Script = call.Script.queued
+	call.Script = call.Script.Queued
 	l.queue.release(&call, "") // notifies the first in the queue, if the key is free then
 	done, err := l.store.integer(ctx, call)
 	return done == 1, err
@@ -161,10 +161,11 @@ func (s *Store) Keys(ctx context.Context, scan Scan, cursor string, n int) (keys
 			return keys, "", nil
 		}
 		var names []string
-		cmd := redis.NewScanCmd(ctx, nil, "scan", position, "match", scan.Pattern, "count", scanCount)
+		args := []any{"scan", position, "match", scan.Pattern, "count", scanCount}
 		if scan.Type != "" {
-			cmd = redis.NewScanCmd(ctx, nil, "scan", position, "match", scan.Pattern, "count", scanCount, "type", scan.Type)
+			args = append(args, "type", scan.Type)
 		}
+		cmd := redis.NewScanCmd(ctx, nil, args...)
 		if err = bounded(ctx, func() error { return nodes[at].client.Process(ctx, cmd) }); err != nil {
 			return nil, "", s.error(&c, err)
 		}

@@ -52,7 +52,6 @@ type lane struct {
 	one     [1]*request // a batch
 }
 
-// newLane returns a lane with a connection of its own.
 func newLane(app *redis.Client, idle time.Duration) *lane {
 	own := &ownClient{app: app, idle: idle, ctx: context.Background()}
 	return &lane{app: app, idle: idle, inUse: make(chan struct{}, 1), own: own}
@@ -118,7 +117,6 @@ func (l *lane) wait(ctx context.Context, patience time.Duration) bool {
 	return true
 }
 
-// tryEnter is enter without waiting.
 func (l *lane) tryEnter() bool {
 	select {
 	case l.inUse <- struct{}{}:

@@ -87,13 +87,6 @@ func (l *Locker) releaseCall(c driver.Claim, after driver.After) Call {
 	return call
 }
 
-// dequeueCall returns the call that removes the claim from the queue, and does not release it.
-func (l *Locker) dequeueCall(c driver.Claim) Call {
-	call := l.releaseCall(c, driver.After{})
-	call.FurtherArgs[len(call.FurtherArgs)-1] = "Q"
-	return call
-}
-
 // terms returns the arguments in which acquire finds what a claim asks for beside its key: the TTL
 // in ms, the label, and what few claims ask for, see grant.lua.
 func (s *Store) terms(c driver.Claim) (ttl, label, special string) {

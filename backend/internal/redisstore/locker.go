@@ -46,7 +46,7 @@ func (l *Locker) Close() error {
 // Describe implements driver.Describer. ServerID sends INFO.
 func (l *Locker) Describe() driver.Description {
 	return driver.Description{
-		Name: l.store.backend, Addr: l.store.Addr(), ServerID: l.store.serverID, Err: l.store.Check(), Queue: true,
+		Name: l.store.backend, Addr: l.store.Addr(), ServerID: l.store.serverID, Err: l.store.err, Queue: true,
 	}
 }
 
@@ -82,8 +82,9 @@ func (l *Locker) TryAcquire(ctx context.Context, c driver.Claim) (driver.Answer,
 // dequeue does not release the claim: the notification may be older than a grant.
 func (l *Locker) dequeue(key, id string) {
 	c := driver.Claim{Key: key, ID: id, Owner: id, Queue: driver.Queued, MaxHolders: driver.Unlimited}
+	call := l.releaseCall(c, driver.After{})
+	call.FurtherArgs[len(call.FurtherArgs)-1] = "Q"
 	ctx, cancel := context.WithTimeout(context.Background(), driver.NotifyGrace)
-	call := l.dequeueCall(c)
 	l.store.start(l.store.newRequest(ctx, &call, 0, func(int, driver.Answer, error) { cancel() }))
 }
 

@@ -60,7 +60,7 @@ func (p *Program) script(op driver.Op, shared, queued bool) *Script {
 		script = scripts.Release
 	}
 	if queued {
-		return script.queued
+		return script.Queued
 	}
 	return script
 }
@@ -103,7 +103,7 @@ type Script struct {
 	source, sha any                         // strings, as arguments of commands
 	of          Operation                   // says which keys and arguments calls have
 	many        bool                        // the script serves many calls at once, see batch.lua
-	queued      *Script                     // for claims that respect the queue, or nil
+	Queued      *Script                     // for claims that respect the queue, or nil
 	Literal     func() (source, sha string) // see toLiteral
 }
 
@@ -121,8 +121,8 @@ func NewScripts(s Sources) Scripts {
 	all := Scripts{
 		Acquire: s.Acquire.script(s.Common), Renew: s.Renew.script(s.Common), Release: s.Release.script(s.Common),
 	}
-	all.Acquire.queued = s.Acquire.queued(s.Common+cmp.Or(s.Acquire.Free, s.Free), "enter")
-	all.Release.queued = s.Release.queued(s.Common+cmp.Or(s.Release.Free, s.Free), "leave")
+	all.Acquire.Queued = s.Acquire.queued(s.Common+cmp.Or(s.Acquire.Free, s.Free), "enter")
+	all.Release.Queued = s.Release.queued(s.Common+cmp.Or(s.Release.Free, s.Free), "leave")
 	return all
 }
 

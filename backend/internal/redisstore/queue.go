@@ -36,7 +36,6 @@ func (q *queue) release(call *Call, leave string) {
 	call.FurtherArgs = append(call.FurtherArgs, q.publish, leave)
 }
 
-// subscribe is the Subscribe of driver.Subscriber for a queued claim.
 func (q *queue) subscribe(fence, key, id string, notify func(in time.Duration)) (stop func()) {
 	channel := QueueKeys(fence, key)[0] + ":" + q.locker
 	receive := func(wait string) {
@@ -53,10 +52,6 @@ func (q *queue) subscribe(fence, key, id string, notify func(in time.Duration)) 
 		}
 	})
 }
-
-// Queued returns the script that does the same for a claim that respects the queue. It is nil if
-// there is none.
-func (s *Script) Queued() *Script { return s.queued }
 
 // QueueKeys names the Redis keys of a key's queue: queue and waiters. They are in the slot of its
 // fence counter.

@@ -78,7 +78,6 @@ func (r *router) drop(unusedFor time.Duration) {
 	})
 }
 
-// close closes the ways to all masters.
 func (r *router) close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -142,7 +142,6 @@ func (s *sender) join(batch []*request, mode keyMode) []command {
 	return s.commands
 }
 
-// add appends an empty command.
 func (s *sender) add(slot string) {
 	if len(s.commands) < cap(s.commands) {
 		s.commands = s.commands[:len(s.commands)+1]

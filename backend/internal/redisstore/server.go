@@ -34,10 +34,8 @@ func newServer(client redis.UniversalClient) *server {
 	return s
 }
 
-// lanes returns all lanes of the server.
 func (s *server) lanes() []*lane { return slices.Concat(s.calls.lanes, s.renewals.lanes) }
 
-// close closes the lanes when they are not in use.
 func (s *server) close() {
 	for _, l := range s.lanes() {
 		l.close()
@@ -73,7 +71,6 @@ func (s *server) addDirect(r *request) bool {
 	return r.call.Acks.Replicas == 0 && s.calls.sendDirect(r)
 }
 
-// unused reports whether nothing has gone to the server for that time.
 func (s *server) unused(d time.Duration) bool {
 	return s.calls.unused(d) && s.renewals.unused(d) && s.acked.unused(d)
 }

@@ -56,11 +56,10 @@ type Store struct {
 	minUptime time.Duration
 	lastTTL   atomic.Pointer[ttlText]
 	closed    atomic.Bool
-	err       error
+	err       error // a *driver.SettingError if the client or an option cannot be used
 }
 
-// New returns a Store for the backend of that name. If the client cannot be used, Check returns an
-// error.
+// New returns a Store for the backend of that name.
 func New(backend string, client redis.UniversalClient) *Store {
 	s := &Store{
 		backend: backend, client: client, server: newServer(client),
@@ -177,11 +176,8 @@ func (s *Store) serverNow(r *request) *server {
 	return server
 }
 
-// Check returns a *guard.SettingError if the client or an option cannot be used. It does not ask
-// the server.
-func (s *Store) Check() error { return s.err }
-
-// Refuse makes Check return an error for an option, unless it has another error already.
+// Refuse has driver.Description.Err say why an option cannot be used, unless it says something else
+// already.
 func (s *Store) Refuse(option, value, reason string) {
 	if s.err == nil {
 		s.err = &driver.SettingError{Setting: option, Value: value, Reason: reason}
@@ -203,7 +199,7 @@ func (s *Store) ClientSetup(f func(*redis.Client)) {
 		return
 	}
 	s.server.setUp(s.setups)
-	for _, l := range s.server.lanes() { // now, so that Check reports a panic
+	for _, l := range s.server.lanes() { // now, so that guard.New reports a panic
 		if l.own == nil {
 			continue
 		}
@@ -223,7 +219,6 @@ func (s *Store) WithoutBatching() {
 	}
 }
 
-// error returns the error of a call as a *driver.StoreError.
 func (s *Store) error(c *Call, err error) error {
 	if s.router != nil {
 		s.router.reloadSlotsOn(err)

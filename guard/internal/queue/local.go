@@ -90,7 +90,6 @@ func (w *Local[C]) Next(now time.Duration) Step {
 	return w.rest(now, head, late, late && !patient)
 }
 
-// setState changes the state of a waiter that is in a queue.
 func (w *Local[C]) setState(s localState) {
 	if w.state == localOverdue {
 		w.queue.overdue--
@@ -118,7 +117,6 @@ func (w *Local[C]) quitWithResult() Step {
 	return step
 }
 
-// giveUp leaves the queue because the time to wait is up.
 func (w *Local[C]) giveUp(now time.Duration) Step {
 	q := w.queue
 	step := Step{Move: Quit}
@@ -203,7 +201,6 @@ func (w *Local[C]) Answer(now time.Duration, a Answer) {
 	q.wakeOverdue()
 }
 
-// failed notes that the store did not answer.
 func (w *Local[C]) failed(now time.Duration, a Answer) {
 	q := w.queue
 	q.failures++

@@ -203,7 +203,6 @@ func previous(now time.Duration, g driver.Answer) Previous {
 	return p
 }
 
-// quit returns the step of a waiter that has a result.
 func (b *base) quit() Step { return Step{Move: Quit, Grant: b.result.Grant, Err: b.result.Err} }
 
 // Permanent reports whether err says that asking again cannot help.

@@ -134,7 +134,6 @@ func (qs *Queues[C]) drop(q *queue[C]) {
 	}
 }
 
-// remove takes w out of the queue.
 func (q *queue[C]) remove(w *Local[C]) {
 	if w.ahead != nil {
 		w.ahead.after = w.after
@@ -168,7 +167,6 @@ func (q *queue[C]) wakeHead() {
 	}
 }
 
-// known reports whether anything is known of the key.
 func (q *queue[C]) known() bool { return q.answered || q.holder != nil }
 
 // wasHeld reports whether the store has last answered that somebody held the key.
@@ -210,7 +208,6 @@ func (q *queue[C]) pause(w *Local[C]) time.Duration {
 	return w.jitter.Poll(q.polls, q.answer.Left)
 }
 
-// wasBusy notes an answer that the key is busy.
 func (q *queue[C]) wasBusy(a Answer) {
 	if a.Grant.Holder == "" || q.answer == nil || a.Grant.Holder != q.answer.Holder {
 		q.missed++
