@@ -98,9 +98,9 @@ const noNamespace = "is needed, so that services on one store do not take the ke
 // Notifies reports whether the backend notifies waiters and watches (driver.Subscriber).
 func (a Adapter) Notifies() bool { return a.guard.notifies() }
 
-// Auxiliary returns an option for a lease that the adapter holds beside the lease of the run. For
-// example, such a lease keeps two processes from looking for missed ticks at the same time. Hooks
-// receive PurposeAuxiliary, so that they do not count it as a run, a skip or a lease of the
+// Auxiliary returns an option for a lease that the adapter holds in addition to that of the run.
+// For example, such a lease keeps two processes from looking for missed ticks at the same time.
+// Hooks receive PurposeAuxiliary, so that they do not count it as a run, a skip or a lease of the
 // application.
 func (a Adapter) Auxiliary() Option { return func(s *settings) { s.purpose = PurposeAuxiliary } }
 

@@ -31,7 +31,7 @@ type Purpose uint8
 const (
 	// PurposeRun is the lease of a run.
 	PurposeRun Purpose = iota
-	// PurposeAuxiliary is an adapter's own lease, beside the lease of the run (Adapter.Auxiliary).
+	// PurposeAuxiliary is an adapter's own lease, besides that of the run (Adapter.Auxiliary).
 	PurposeAuxiliary
 	// PurposeCandidate is the lease of a Candidate: its run is a term, and its acquire a campaign.
 	PurposeCandidate

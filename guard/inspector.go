@@ -142,8 +142,8 @@ func (a Adapter) Look(ctx context.Context, key string, opts ...Option) error {
 	return busy
 }
 
-// admits reports whether a claim with these settings could hold the key beside the holders. An
-// owner can hold a key several times.
+// admits reports whether a claim with these settings could hold the key together with the holders.
+// An owner can hold a key several times.
 func admits(holders []driver.Holder, set *settings) bool {
 	most := max(set.maxHolders, 1)
 	for _, h := range holders {

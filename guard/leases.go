@@ -11,7 +11,7 @@ import (
 // DoAll runs f while it holds all the keys, and releases them when f has ended. It returns the
 // errors of Do. An ErrBusy names one of the keys that were busy.
 //
-// It takes all keys or none. Calls cannot block each other for ever, in whatever order they name
+// It takes all keys or none. Calls cannot block each other forever, in whatever order they name
 // their keys: a call that waits for a key (WithWait) holds only keys that are smaller. That does
 // not cover a Do inside of DoAll, or inside of Do, for a further key.
 //

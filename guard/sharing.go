@@ -15,7 +15,7 @@ const MaxSeats = driver.MaxSeats
 // calls, and the shared calls wait for them.
 //
 // A call without WithShared that waits (WithWait) keeps later shared calls from the key, so that
-// readers cannot keep a writer out for ever. If it ends, or its process dies, they go on: after
+// readers cannot keep a writer out forever. If it ends, or its process dies, they go on: after
 // 0.6 TTL at the latest.
 //
 // The fence of a lease that is alone is larger than those of all shared leases before it, and

@@ -134,7 +134,7 @@ func TestShared_readersThatAreLetInNameTheOneBefore(t *testing.T) {
 	})
 }
 
-// Readers that come one after the other do not keep each other's lease for ever.
+// Readers that come one after the other do not keep each other's lease forever.
 func TestShared_aLeaseIsJoinedForABoundedTime(t *testing.T) {
 	sharing(t, func(t *testing.T, _ sharingStore, here, there *guard.Guard) {
 		ctx, stop := context.WithCancel(t.Context())

@@ -220,9 +220,9 @@ func TestSlow_aMarkerIsReportedMissingOnlyIfItIsOrNobodyCanTell(t *testing.T) {
 		"a dead connection":            {silent: forever, first: true, took: ttl/3 + time.Second, marker: guard.ErrDone},
 		"until shortly before the end": {silent: ttl / 2, arrives: true, took: ttl, marker: guard.ErrDone},
 		"until after the end":          {silent: ttl + time.Second, arrives: true, took: ttl + 2*time.Second, marker: guard.ErrDone},
-		"for ever":                     {silent: forever, arrives: true, err: guard.ErrMarker, took: ttl + 2*time.Second, marker: guard.ErrDone},
+		"forever":                      {silent: forever, arrives: true, err: guard.ErrMarker, took: ttl + 2*time.Second, marker: guard.ErrDone},
 		"lost, until after the end":    {silent: ttl + time.Second, err: guard.ErrMarker, took: ttl + 2*time.Second},
-		"lost, for ever":               {silent: forever, err: guard.ErrMarker, took: ttl + 2*time.Second},
+		"lost, forever":                {silent: forever, err: guard.ErrMarker, took: ttl + 2*time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {

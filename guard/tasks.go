@@ -14,7 +14,7 @@ const drainTime = 5 * time.Second
 type tasks struct {
 	mu   sync.Mutex
 	n    int
-	zero chan struct{} // closed when n is 0; nil unless somebody waits
+	zero chan struct{} // closed when n is 0; nil unless a goroutine waits
 }
 
 func (t *tasks) add(n int) {

@@ -150,7 +150,7 @@ func (s *shared) javaMisses(lock *redissontest.Lock) time.Duration {
 	left, ok, err := lock.TryLock(s.Context(), 2, longest)
 	require.NoError(s, err)
 	require.False(s, ok)
-	require.Positive(s, left, "Java would wait for ever")
+	require.Positive(s, left, "Java would wait forever")
 	return left
 }
 

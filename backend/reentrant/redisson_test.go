@@ -140,7 +140,7 @@ func (s *shared) javaIsRefused() time.Duration {
 	left, ok, err := s.java.Lock(s.key).TryLock(s.Context(), 1, long)
 	require.NoError(s, err)
 	require.False(s, ok)
-	require.Positive(s, left, "Java would wait for ever")
+	require.Positive(s, left, "Java would wait forever")
 	return left
 }
 

@@ -210,7 +210,7 @@ func (l *Locker) names(op driver.Op, key string) redisstore.Names {
 	return names
 }
 
-// further returns the Redis keys that the scripts of shared claims have beside these.
+// further returns the Redis keys that follow these in the scripts of shared claims.
 func (l *Locker) further(op driver.Op, c driver.Claim, fence string) (keys []string) {
 	if op != driver.OpRenew {
 		keys = append(keys, redisstore.WantedKey(fence, c.Key))

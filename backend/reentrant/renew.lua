@@ -9,7 +9,7 @@ local ttl, reserve = shared(1), shared(2)
 -- lasts returns when the key is to end, if that is not before a hold does.
 local function lasts(hold)
   local ms = redis.call('PTTL', lock)
-  if ms < 0 then -- PERSIST has made it last for ever
+  if ms < 0 then -- PERSIST has made it last forever
     local _, others = survey(hold.id)
     return math.max(others.last, hold.ends)
   end

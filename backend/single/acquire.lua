@@ -59,7 +59,7 @@ local function serve(i)
       return granted(-tonumber(string.sub(lease, id_end + 1, fence_end - 1)), 0)
     end
     local left = redis.call('PTTL', key)
-    if left == -1 then -- PERSIST has made it last for ever; its holder may have died
+    if left == -1 then -- PERSIST has made it last forever; its holder may have died
       left = math.max(ttl, ONE_DAY)
       redis.call('PEXPIRE', key, left)
     end

@@ -49,7 +49,7 @@ func TestInspect_leavesForeignValuesAlone(t *testing.T) {
 	require.Equal(t, "list", info.Foreign)
 }
 
-// A lease that PERSIST has made last for ever ends a day after it was broken.
+// A lease that PERSIST has made last forever ends a day after it was broken.
 func TestInspect_aBrokenLeaseWithoutATTLEnds(t *testing.T) {
 	rdb := redistest.Start(t).Client(t)
 	l := single.New(rdb)

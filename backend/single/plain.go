@@ -26,8 +26,8 @@ import (
 // than 128 bytes or cannot be printed. BreakNow deletes it if it still has that value. Any other
 // type is an error of the kind driver.KindWrongType that names the Redis key, and is left as it is.
 //
-// Other programs see one lock that somebody holds, whatever it is: a lease, a done marker for its
-// window, and a minimum hold. They cannot tell these apart, and they wait or skip.
+// Other programs see a lock that is held, whatever it is: a lease, a done marker for its window, or
+// a minimum hold. They cannot distinguish these, and they wait or skip.
 //
 // By default, ShedLock ends or extends its lock by a bare DEL or SET XX, even if that has expired
 // and another process holds the lock. This can end a lease of this package. The holder learns it

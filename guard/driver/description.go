@@ -56,7 +56,7 @@ type Description struct {
 	// A claim that waits (QueueMode.Waits), and is refused because of holders that share the key,
 	// is wanted: its answer says so (HeldForClaim). For the time of WantedFor, the store refuses
 	// claims with a larger MaxHolders, so that one reader after another cannot keep a writer out
-	// for ever. Release of the claim, which then returns false, ends that, and so does its grant.
+	// forever. Release of the claim, which then returns false, ends that, and so does its grant.
 	// One claim is wanted at a time: a claim with a smaller MaxHolders takes the place of another
 	// one.
 	//

@@ -78,8 +78,8 @@ type Holder struct {
 	// Left is the time until the lease, or the minimum hold, ends. It is negative if the store
 	// cannot tell.
 	Left time.Duration
-	// MaxHolders is how many claims may hold the key beside this one, itself included, or
-	// Unlimited.
+	// MaxHolders is how many claims may hold the key while this one does, itself included,
+	// or Unlimited.
 	MaxHolders int
 	// Seat is that of the Answer.
 	Seat int

@@ -69,11 +69,11 @@ type Claim struct {
 	MaxHolders int
 	// Repeated, of TryAcquire and Release, means that the store may know the claim although it was
 	// not granted: an earlier TryAcquire was refused and left it queued or wanted, or had no
-	// answer. Without it, a store need not look for what it keeps for the claim beside a lease.
+	// answer. Without it, a store need not look for what it keeps for the claim besides a lease.
 	Repeated bool
 }
 
-// A FenceRequest states which fences a claim asks for, beside its Fence.
+// A FenceRequest states which fences a claim asks for, in addition to its Fence.
 type FenceRequest struct {
 	// Hint is a fence that would suit TryAcquire, or 0. All nodes of a quorum that the hint suits
 	// grant the same fence. A store grants it only if it knows its last fence and if the hint is

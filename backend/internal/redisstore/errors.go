@@ -23,7 +23,7 @@ func connError(err error) bool {
 func isElsewhere(err error) bool { return rediserr.IsMoved(err) || errors.Is(err, redis.ErrClosed) }
 
 // keysApart reports whether err says that the keys of one script must not be in several slots: a
-// Cluster stands behind what looks like one server. Some proxies have words of their own for it.
+// Cluster stands behind what looks like one server. Some proxies word it differently.
 func keysApart(err error) bool {
 	return err != nil && (strings.Contains(err.Error(), "CROSSSLOT") ||
 		strings.Contains(strings.ToLower(err.Error()), "same slot"))

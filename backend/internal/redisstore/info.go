@@ -15,7 +15,7 @@ import (
 )
 
 // serverID returns the server's run ID, from INFO: a random number that it draws when it starts.
-// It is "" if the server does not tell, or is a Cluster.
+// It is "" if the server does not state it, or is a Cluster.
 func (s *Store) serverID(ctx context.Context) (string, error) {
 	if _, ok := s.client.(*redis.ClusterClient); ok {
 		return "", nil
@@ -35,8 +35,8 @@ func (s *Store) serverID(ctx context.Context) (string, error) {
 
 // warnings is driver.Warner's Warnings. It asks the server, or a node of a Cluster, for its memory
 // settings by INFO: a server that evicts keys can evict leases, which all have a TTL. It also
-// warns of a pool in which renewals have no connection beside the application's, and of what
-// makes each claim a script of its own.
+// warns of a pool that has no connection for renewals alone, and of what makes each claim a script
+// of its own.
 func (s *Store) warnings(ctx context.Context) []error {
 	return slices.Concat(s.poolWarnings(), s.memoryWarnings(ctx), s.scriptWarnings(ctx))
 }

@@ -23,8 +23,8 @@ import (
 // Show answers what show.lua of backend/single describes, and break.lua says what Break can do.
 type Inspection struct {
 	Show, Break *Script
-	// Further returns the keys that the scripts have beside those of Layout.Names, for claims of
-	// one key. For Show, they have no ID, and the keys of the queue follow.
+	// Further returns the keys that follow those of Layout.Names in the scripts, for claims of one
+	// key. For Show, they have no ID, and the keys of the queue follow.
 	Further func(fence string, claims ...driver.Claim) []string
 }
 

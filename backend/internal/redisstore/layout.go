@@ -19,7 +19,7 @@ import (
 type Layout struct {
 	Program *Program
 	Names   func(op driver.Op, key string) Names
-	// Further returns the keys that a script of Program.Shared has beside these.
+	// Further returns the keys that follow these in a script of Program.Shared.
 	Further    func(op driver.Op, c driver.Claim, fence string) []string
 	Inspection *Inspection
 	Publish    string // how to publish releases, see publish.lua
@@ -87,7 +87,7 @@ func (l *Locker) releaseCall(c driver.Claim, after driver.After) Call {
 	return call
 }
 
-// terms returns the arguments in which acquire finds what a claim asks for beside its key: the TTL
+// terms returns the arguments in which acquire finds what a claim asks for besides its key: the TTL
 // in ms, the label, and what few claims ask for, see grant.lua.
 func (s *Store) terms(c driver.Claim) (ttl, label, special string) {
 	switch {

@@ -70,8 +70,8 @@ func (o *ownClient) disconnect() {
 // It does not have its hooks: they cannot be read.
 //
 // The caller that uses the lane reads and writes in its own goroutine: another goroutine for that
-// would cost as much as the round trip. A read of go-redis does not end with its context, so
-// netConn sees to that.
+// would cost as much as the round trip. A read of go-redis does not end with its context, but a
+// read of netConn does.
 func (o *ownClient) newClient() *redis.Client {
 	opt := *o.app.Options()
 	dial := opt.Dialer

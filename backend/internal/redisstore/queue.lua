@@ -21,7 +21,7 @@ local notified_id, notified_at, watchers
 
 local function ms(number) return string.format('%.0f', number) end
 
--- send tells the claim of that ID to ask again after some ms, or not to if that is negative. It
+-- send notifies the claim of that ID to ask again after some ms, or not to if that is negative. It
 -- returns the number of subscribers that received it, or 1 if the number is not known.
 local function send(locker, id, wait)
   local received = publish_to(how_to_publish, queue .. ':' .. locker, id .. ' ' .. wait)
@@ -202,8 +202,8 @@ local function next_waiter(asker)
   end
 end
 
--- wake_first tells the first n waiters to ask now. Unless they stay, it removes them, because they
--- will learn that the key is done.
+-- wake_first notifies the first n waiters to ask now. Unless they stay, it removes them, because
+-- they will learn that the key is done.
 local function wake_first(n, stay)
   local ids = redis.call('ZRANGE', queue, 0, n - 1)
   local texts = #ids > 0 and redis.call('HMGET', waiters, unpack(ids)) or {}

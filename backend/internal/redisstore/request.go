@@ -15,7 +15,7 @@ type request struct {
 	bySource bool                                    // the server did not know the script
 	index    int                                     // for done
 	done     func(i int, a driver.Answer, err error) // or nil if a caller waits
-	ready    chan signal                             // has room for one of each, and announces:
+	ready    chan signal                             // has room for one of each signal
 	answer   any
 	err      error
 	alarm    *time.Timer // sends overdue

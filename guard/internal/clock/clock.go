@@ -23,7 +23,7 @@ type Clock struct {
 	epoch time.Time
 
 	// The last reading of Suspension is kept, because it costs a system call, which is expensive
-	// beside the rest of a claim.
+	// compared with the rest of a claim.
 	longest atomic.Int64 // the largest AtLeast reading
 	readAt  atomic.Int64 // an instant before that reading
 }

@@ -99,7 +99,7 @@ func (w *Fair) notify(now, in time.Duration) {
 	case in > 0:
 		w.checkAt = now + in
 	default:
-		// A claim ahead has the key now. How long its lease lasts is not known: asking soon tells.
+		// A claim ahead has the key now. How long its lease lasts is not known, so ask soon.
 		w.checkAt = clock.Never
 		w.askAt = min(max(w.askAt, now+w.ttl/2), now+w.jitter.Poll(jitterLongest, -1))
 	}

@@ -207,10 +207,10 @@ func (w *Local[C]) failed(now time.Duration, a Answer) {
 	pause, again := w.retry(now, a.Err, w.joinedBehind)
 	if Permanent(a.Err) {
 		q.nextRequestAt = now
-		q.resolve(a) // the store would tell each of them the same
+		q.resolve(a) // the store would give each of them the same answer
 		return
 	}
-	q.nextRequestAt = now + max(pause, w.jitter.Retry(q.failures)) // whoever asks next
+	q.nextRequestAt = now + max(pause, w.jitter.Retry(q.failures)) // for any waiter
 	if !again {
 		w.result = &a
 	}

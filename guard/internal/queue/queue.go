@@ -39,8 +39,8 @@ const (
 	// Rest is to sleep until Step.Until, or until Step.Wake has a value, and then to call Next
 	// again.
 	Rest Move = iota
-	// Announce is to tell whoever is interested that the call waits, as Step.Grant says. It comes
-	// once, if it was asked for. Until Next is called again, other waiters overtake.
+	// Announce is to report that the call waits, as Step.Grant says. It comes once, if
+	// Limits.Announce is set. Until Next is called again, other waiters overtake.
 	Announce
 	// Ask is to ask the store once.
 	Ask
@@ -112,7 +112,7 @@ type Limits struct {
 	Deadline time.Duration
 	// GiveUp is until when it waits for an answer. It is not before the Deadline.
 	GiveUp time.Duration
-	// Announce says that somebody is interested in whether the call waits.
+	// Announce asks for one step Announce if the call waits.
 	Announce bool
 }
 

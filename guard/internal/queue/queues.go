@@ -169,7 +169,7 @@ func (q *queue[C]) wakeHead() {
 
 func (q *queue[C]) known() bool { return q.answered || q.holder != nil }
 
-// wasHeld reports whether the store has last answered that somebody held the key.
+// wasHeld reports whether the store has last answered that the key was held.
 func (q *queue[C]) wasHeld() bool {
 	return q.answered && q.err == nil && q.answer != nil && !q.undecided()
 }
@@ -217,8 +217,8 @@ func (q *queue[C]) wasBusy(a Answer) {
 	q.queues.trip.note(a.Took)
 }
 
-// resolve gives the answer to all that had joined when the request was sent: the store would tell
-// each of them the same. It might not tell the same to those that came later.
+// resolve gives the answer to all that had joined when the request was sent: the store would give
+// each of them the same answer. Calls that came later might get another one.
 func (q *queue[C]) resolve(a Answer) {
 	alone := q.first.after == nil
 	for w := q.first; w != nil && w.number <= q.requestCovers; w = q.first {
