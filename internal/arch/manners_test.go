@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -16,11 +17,13 @@ import (
 	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
 // logs are the packages that log, as their users ask for it: logging has a hook that does, and
 // asynq's schedulers a logger for what has no caller to return an error to. A Guard without any
-// hook logs what only an operator can fix (guard/default_log.go).
+// hook logs what only an operator can fix (guard/warn.go).
 var logs = []string{"/guard", "/logging", "/middleware/asynq/scheduler"}
 
 func TestManners_noPartLogs(t *testing.T) {
@@ -32,6 +35,12 @@ func TestManners_noPartLogs(t *testing.T) {
 			require.False(t, within(path, "log"), "%s imports %s", p.at, path)
 		}
 	}
+}
+
+// A backend's author reads what a claim asks for, and what an answer says, in one sitting.
+func TestManners_aClaimHasTenFieldsAndAnAnswerTwelve(t *testing.T) {
+	require.LessOrEqual(t, reflect.TypeFor[driver.Claim]().NumField(), 10)
+	require.LessOrEqual(t, reflect.TypeFor[driver.Answer]().NumField(), 12)
 }
 
 func TestManners_noPartHasAnInitOrAGlobalToSet(t *testing.T) {
