@@ -520,64 +520,16 @@ func TestKeys_fromJSON(t *testing.T) {
 		key     string
 		refused idempotency.Result
 	}{
+		// the package keys tests what a JSON object can be
 		{body: `{"task":"t1"}`, key: "t1"},
-		{body: ` { "other" : [1,{"task":2}] , "task" : "t2" } ` + "\n", key: "t2"},
-		{body: `{"t\u0061sk":"t3"}`, key: "t3"},
-		{body: `{"task":"a\"\\\n\u00e9\ud83d\ude00:{}"}`, key: "a\"\\\n\u00e9\U0001F600:{}"},
-		{body: `{"task":17}`, key: "17"},
-		{body: `{"task":-17}`, key: "-17"},
-		{body: `{"task":0}`, key: "0"},
-		{body: `{"task":123456789012345678901234567890}`, key: "123456789012345678901234567890"},
 		{body: `{"task":"` + strings.Repeat("k", 4096) + `"}`, key: strings.Repeat("k", 4096)},
 		{body: `{"task":"` + strings.Repeat("k", 4097) + `"}`, refused: invalid},
-		{body: `{"task":"a","other":{"task":"b","task":"c"}}`, key: "a"},
-
 		{body: `{"task":1.5}`, refused: invalid},
-		{body: `{"task":1e3}`, refused: invalid},
-		{body: `{"task":1.0}`, refused: invalid},
-		{body: `{"task":-0}`, refused: invalid},
-		{body: `{"task":01}`, refused: invalid},
-		{body: `{"task":+1}`, refused: invalid},
-		{body: `{"task":true}`, refused: invalid},
-		{body: `{"task":{}}`, refused: invalid},
-		{body: `{"task":["a"]}`, refused: invalid},
-
 		{body: `{"task":null}`, refused: absent},
 		{body: `{"task":""}`, refused: absent},
-		{body: `{}`, refused: absent},
-		{body: `{"tasks":"a","other":{"task":"b"}}`, refused: absent},
-
 		{body: `{"task":"a","task":"b"}`, refused: invalid},
-		{body: `{"task":"a","task":"a"}`, refused: invalid},
-		{body: `{"task":"a","Task":"b"}`, refused: invalid},
-		{body: `{"TASK":"a","task":"b"}`, refused: invalid},
-		// the long s, which encoding/json takes for an s
-		{body: `{"task":"a","ta\u017Fk":"b"}`, refused: invalid},
-		{body: `{"task":"a","tas\u212A":"b"}`, refused: invalid}, // the Kelvin sign
-		{body: `{"task":"a","t\u0061sk":"b"}`, refused: invalid},
-		{body: `{"task":null,"task":"b"}`, refused: invalid},
-		{body: `{"task":"a","task":null}`, refused: invalid},
-
 		{body: ``, refused: invalid},
-		{body: `null`, refused: invalid},
-		{body: `"task"`, refused: invalid},
-		{body: `[{"task":"a"}]`, refused: invalid},
 		{body: `{"task":"a"`, refused: invalid},
-		{body: `{"task":"a",}`, refused: invalid},
-		{body: `{"task":"a"}}`, refused: invalid},
-		{body: `{"task":"a"}{"task":"b"}`, refused: invalid},
-		{body: `{"task":"a"} garbage`, refused: invalid},
-		{body: `{"task":"a" "b":1}`, refused: invalid},
-		{body: `{"task" "a"}`, refused: invalid},
-		{body: `{task:"a"}`, refused: invalid},
-		{body: `{'task':'a'}`, refused: invalid},
-		{body: "{\"task\":\"a\nb\"}", refused: invalid},
-		{body: `{"task":"\x"}`, refused: invalid},
-		{body: "\ufeff" + `{"task":"a"}`, refused: invalid},
-		{body: `{"other":[}],"task":"a"}`, refused: invalid},
-		{body: `{"task":"a","deep":` + strings.Repeat(`[`, 20_000) + strings.Repeat(`]`, 20_000) + `}`, refused: invalid},
-		{body: strings.Repeat(`{"task":`, 20_000), refused: invalid},
-		{body: strings.Repeat(`[`, 900_000), refused: invalid},
 	} {
 		for s, body := range map[*contentSite]string{site: c.body, nested: `{"task":"no","order":` + c.body + `}`} {
 			if s == nested && c.body == "null" {
