@@ -191,33 +191,7 @@ func TestProcesses_manyAtOnceOverFourProcesses(t *testing.T) {
 	})
 }
 
-// Row 12.
-func TestProcesses_anotherRunsAfterTheOwnerWasKilled(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
-	rdb := server.Client(t)
-	workers := startLifeWorkers(t, 2, server.Addr())
-	owner, other := workers[0], workers[1]
-	first := owner.start(t.Context(), "/reject", "k", "X-Until", "never")
-	require.Equal(t, "k", owner.Says("begins"))
-	killed := time.Now()
-	owner.Kill()
-	require.Error(t, lifeReceive(t, first, "the end of a request").err)
-	after := requireProblem(t, other.post(t, "/reject", "k"), http.StatusConflict, idempotency.InFlight)
-	require.Equal(t, 1, after)
-	require.Equal(t, 1, lifeRuns(t, rdb, "k"))
-	a := lifeAnswer{}
-	require.Eventually(t, func() bool {
-		a = lifeSend(t.Context(), other.client, other.url+"/reject", "k", "b")
-		return a.status != http.StatusConflict
-	}, lifeSoon, 20*time.Millisecond)
-	require.Less(t, time.Since(killed), lifeWorkerTTL+5*time.Second)
-	requireRan(t, a, http.StatusCreated, fmt.Sprintf("run 2, by process %d", other.PID()))
-	requireReplay(t, other.post(t, "/reject", "k"), http.StatusCreated, a.body)
-	require.Equal(t, 2, lifeRuns(t, rdb, "k"))
-}
-
-// Row 12 for requests that wait: they need not be sent again.
+// Row 12: requests that wait need not be sent again.
 func TestProcesses_aWaitingOneRunsAfterTheOwnerWasKilled(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
