@@ -62,8 +62,11 @@ var waiting = []mutant{
 	},
 	{
 		name: "mutant_fences_not_reserved", rule: 13, does: "a lease is handed off with fences that are not reserved",
-		hunks: []hunk{{"guard/handoff.go", "t.claim.Fences.Reserve > 0 && ", ""}},
-		pkg:   "guard", test: "TestHandOff_isBoundedByTheReservedFences",
+		hunks: []hunk{
+			{"guard/handoff.go", "t.claim.Fences.Reserve > 0 && ", ""},
+			{"guard/release.go", "case t.claim.Fences.Reserve == 0 || end.cause != nil:", "case end.cause != nil:"},
+		},
+		pkg: "guard", test: "TestHandOff_isBoundedByTheReservedFences",
 	},
 	{
 		name: "mutant_unknown_claim_stays_queued", rule: 12, does: "a process that is notified for a claim that it does not know is silent",
