@@ -366,9 +366,16 @@ func terminal(t *testing.T) (ours, theirs *os.File) {
 
 func TestKeeper_isNotForUsers(t *testing.T) {
 	t.Parallel()
-	out, err := exec.CommandContext(t.Context(), program, "_keeper").CombinedOutput()
-	require.Error(t, err)
-	require.Contains(t, string(out), "only for onerun itself")
+	empty, err := os.Open(os.DevNull)
+	require.NoError(t, err)
+	defer func() { _ = empty.Close() }()
+	for _, files := range [][]*os.File{nil, {empty, empty}} { // that the caller has left open
+		cmd := exec.CommandContext(t.Context(), program, "_keeper")
+		cmd.ExtraFiles = files
+		out, err := cmd.CombinedOutput()
+		require.Error(t, err)
+		require.Contains(t, string(out), "only for onerun itself")
+	}
 }
 
 func TestRun_onAQuorum(t *testing.T) {

@@ -36,7 +36,7 @@ func Keep() error {
 	syscall.CloseOnExec(ordersFD)
 	syscall.CloseOnExec(reportsFD)
 	orders, reports := os.NewFile(ordersFD, "orders"), os.NewFile(reportsFD, "reports")
-	if orders == nil || reports == nil {
+	if !isPipe(orders) || !isPipe(reports) {
 		return errors.New("is only for onerun itself to start")
 	}
 	k := &keeper{
@@ -52,6 +52,16 @@ func Keep() error {
 		return nil
 	}
 	return k.keep()
+}
+
+// isPipe reports whether a file can be one that Start has passed. Whoever starts this program may
+// leave other files open.
+func isPipe(f *os.File) bool {
+	if f == nil {
+		return false
+	}
+	info, err := f.Stat()
+	return err == nil && info.Mode()&os.ModeNamedPipe != 0
 }
 
 type keeper struct {
