@@ -21,8 +21,8 @@ var (
 type ballot struct {
 	locker *Locker
 	claim  driver.Claim
-	claims []driver.Claim // it alone
 	order  *callOrder
+	call   func(ctx context.Context, n *node, done func(int, vote)) // makes the claim
 	start  time.Time
 	votes  *gathering[driver.Answer]
 	won    bool // it may be lost all the same
@@ -48,7 +48,7 @@ func (l *Locker) TryAcquire(ctx context.Context, c driver.Claim) (driver.Answer,
 		c.Fences.Hint = l.clocks.hint(l.quorum)
 	}
 	b := &ballot{
-		locker: l, claim: c, claims: []driver.Claim{c}, order: order, start: time.Now(),
+		locker: l, claim: c, order: order, call: l.calls(driver.OpAcquire, c, driver.After{}), start: time.Now(),
 		votes: newGathering[driver.Answer](order, len(l.nodes)),
 	}
 	t, err := b.hold(ctx, probes)
@@ -108,15 +108,7 @@ func (b *ballot) vote(ctx context.Context, n *node, done func(int, vote)) {
 		done(0, vote{node: n, err: errReleasing})
 		return
 	}
-	n.start(ctx, driver.OpAcquire, b.claims, driver.After{}, func(i int, v vote) {
-		if v.err == nil {
-			b.locker.clocks.observe(n.index, v.value.Clock, v.sent)
-		}
-		if v.value.State == driver.Done {
-			b.votes.wakeAt(1) // one may decide
-		}
-		done(i, v)
-	})
+	b.call(ctx, n, done)
 }
 
 const (
@@ -213,7 +205,7 @@ func (b *ballot) correct(ctx context.Context, v vote, lease driver.Claim, raised
 		l.reacquireAt(b.order, n, lease, func(err error) { confirm(raised, n, err) })
 	case raised != nil:
 		raised.ask(ctx, []*node{n}, lease.TTL, func(ctx context.Context, n *node, done func(int, vote)) {
-			n.start(ctx, driver.OpRenew, []driver.Claim{lease}, driver.After{}, func(i int, v vote) {
+			n.start(ctx, new(request), driver.OpRenew, []driver.Claim{lease}, driver.After{}, func(i int, v vote) {
 				if v.err == nil && !v.value.Held {
 					v.err = errOther
 				}

@@ -14,7 +14,6 @@ import (
 // A reply is the answer of a node to a question.
 type reply[T any] struct {
 	node  *node
-	sent  time.Time // when the node was asked
 	value T
 	err   error
 }
@@ -57,30 +56,42 @@ func gather[T any](
 func (g *gathering[T]) ask(
 	ctx context.Context, nodes []*node, longest time.Duration, call func(context.Context, *node, func(int, reply[T])),
 ) {
-	of := detach(ctx, longest)
-	open := &atomic.Int32{}
-	open.Store(int32(len(nodes)))
+	calls := detach(ctx, longest, len(nodes))
 	done := func(_ int, r reply[T]) {
 		defer g.order.end(r.node)
 		g.add(r)
-		if open.Add(-1) == 0 {
-			of.End(nil)
-		}
+		calls.ended()
 	}
-	start := func(n *node) { call(of, n, done) }
+	start := func(n *node) { call(calls, n, done) }
 	for _, n := range nodes {
 		g.order.start(n, false, start)
 	}
 }
 
-// detach returns the context of calls that go on after their caller has left. It has the values of
-// ctx, and ends at the deadline of ctx, or after longest if that is sooner, or when it is ended.
-func detach(ctx context.Context, longest time.Duration) *lazyctx.Context {
+// detached is the context of calls that go on after their caller has left. It ends with the last of
+// them.
+type detached struct {
+	lazyctx.Context
+	open atomic.Int32
+}
+
+// detach returns the context of some calls. It has the values of ctx, and ends at the deadline of
+// ctx, or after longest if that is sooner.
+func detach(ctx context.Context, longest time.Duration, calls int) *detached {
 	end := time.Now().Add(longest)
 	if deadline, ok := ctx.Deadline(); ok && deadline.Before(end) {
 		end = deadline
 	}
-	return lazyctx.NewCall(context.WithoutCancel(ctx), end, 0)
+	d := &detached{}
+	d.InitCall(context.WithoutCancel(ctx), end, 0)
+	d.open.Store(int32(calls))
+	return d
+}
+
+func (d *detached) ended() {
+	if d.open.Add(-1) == 0 {
+		d.End(nil)
+	}
 }
 
 func (g *gathering[T]) add(r reply[T]) {
@@ -115,20 +126,13 @@ func (g *gathering[T]) handle(prepare func(got []reply[T]) func(reply[T])) []rep
 	return g.got
 }
 
-// wakeAt has wait look at the replies only when there are that many.
-func (g *gathering[T]) wakeAt(least int) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.least = least
-}
-
 // glance is how long a caller waits for the nodes before it watches its context, too. Most answers
 // come sooner, and the Done channel of a Guard's call costs more than the rest of the wait.
 const glance = 20 * time.Millisecond
 
 // wait returns the replies when all have come, when they are enough, or when ctx has ended. Fewer
-// than least are not enough, but see wakeAt. Slow nodes get more patience than the decision asks
-// for.
+// than least are mostly not enough, so it looks at them only after the glance. Slow nodes get more
+// patience than the decision asks for.
 func (g *gathering[T]) wait(ctx context.Context, least int, enough decision[T]) []reply[T] {
 	g.wakeAt(least)
 	start := time.Now()
@@ -155,10 +159,18 @@ func (g *gathering[T]) wait(ctx context.Context, least int, enough decision[T]) 
 			late = true
 		case <-soon.C:
 			ended = ctx.Done()
+			g.wakeAt(1)
 		case <-ended:
 			return got
 		}
 	}
+}
+
+// wakeAt has wait look at the replies only when there are that many.
+func (g *gathering[T]) wakeAt(least int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.least = least
 }
 
 // known returns the answers without an error.

@@ -96,7 +96,7 @@ func (n *node) ended(r *request) {
 		err = *failed
 	}
 	n.end(err)
-	for _, call := range n.locker.calls {
+	for _, call := range n.locker.hooks {
 		func() {
 			defer func() { _ = recover() }() // a hook only reports
 			call(r.ctx, guard.CallEvent{Event: guard.Event{Start: r.sent}, Op: r.op, Node: n.addr, Duration: time.Since(r.sent), Err: err})
@@ -118,17 +118,19 @@ type request struct {
 	done     func(i int, v vote)
 }
 
-// start starts a call for each of the claims. It calls done with the first reply to each, from any
-// goroutine, and reports them to the hooks as one call.
-func (n *node) start(ctx context.Context, op driver.Op, claims []driver.Claim, after driver.After, done func(i int, v vote)) {
-	r := &request{node: n, ctx: ctx, op: op, sent: time.Now(), claims: claims, done: done}
+// start starts a call for each of the claims, with a request that has not been used. It calls done
+// with the first reply to each, from any goroutine, and reports them to the hooks as one call.
+func (n *node) start(
+	ctx context.Context, r *request, op driver.Op, claims []driver.Claim, after driver.After, done func(i int, v vote),
+) {
+	r.node, r.ctx, r.op, r.sent, r.claims, r.done = n, ctx, op, time.Now(), claims, done
 	if r.answered = r.room[:]; len(claims) > 1 {
 		r.answered = make([]atomic.Bool, len(claims))
 	}
 	r.open.Store(int32(len(claims)))
 	if err := n.begin(op, claims[0].Key); err != nil {
 		for i := range claims {
-			done(i, vote{node: n, sent: r.sent, err: err})
+			done(i, vote{node: n, err: err})
 		}
 		return
 	}
@@ -144,30 +146,34 @@ func (n *node) start(ctx context.Context, op driver.Op, claims []driver.Claim, a
 	})
 }
 
+// calls returns a function that starts one call for the claim at each node, and can be used once
+// for each. The requests are one allocation.
+func (l *Locker) calls(op driver.Op, c driver.Claim, after driver.After) func(context.Context, *node, func(int, vote)) {
+	claims, requests := []driver.Claim{c}, make([]request, len(l.nodes))
+	return func(ctx context.Context, n *node, done func(int, vote)) {
+		n.start(ctx, &requests[n.index], op, claims, after, done)
+	}
+}
+
 // answer passes on the first answer to a call. After the last one, it reports the request.
 func (r *request) answer(i int, a driver.Answer, err error) {
 	if !r.answered[i].CompareAndSwap(false, true) {
 		return
 	}
 	failed := err
-	if r.op == driver.OpRenew {
-		failed = orLost(r.claims[i], a.Held, err)
+	if c := r.claims[i]; err == nil && r.op == driver.OpRenew && !a.Held {
+		failed = &guard.LostError{Key: c.Key, Fence: c.Fence, Reason: guard.LossNotHeld}
 	}
 	if failed != nil {
-		r.failed.Store(&failed)
+		r.failed.Store(new(failed))
+	}
+	if err == nil {
+		r.node.locker.clocks.observe(r.node.index, a.Clock, r.sent)
 	}
 	if r.open.Add(-1) == 0 {
 		r.node.ended(r)
 	}
-	r.done(i, vote{node: r.node, sent: r.sent, value: a, err: err})
-}
-
-// orLost returns err, or a *guard.LostError if the node has forgotten the claim.
-func orLost(c driver.Claim, held bool, err error) error {
-	if err == nil && !held {
-		return &guard.LostError{Key: c.Key, Fence: c.Fence, Reason: guard.LossNotHeld}
-	}
-	return err
+	r.done(i, vote{node: r.node, value: a, err: err})
 }
 
 // askAbility asks a node for what only some backends can do.

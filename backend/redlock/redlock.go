@@ -47,7 +47,7 @@ type Locker struct {
 	orders     *orders
 	contention *contention
 	identities identities
-	calls      []func(context.Context, guard.CallEvent) // of hooks
+	hooks      []func(context.Context, guard.CallEvent)
 	err        error
 
 	repeating atomic.Int32 // releases that are repeated in the background
@@ -103,7 +103,7 @@ type Option func(*Locker)
 func WithHook(h guard.Hook) Option {
 	return func(l *Locker) {
 		if h.Call != nil {
-			l.calls = append(l.calls, h.Call)
+			l.hooks = append(l.hooks, h.Call)
 		}
 	}
 }

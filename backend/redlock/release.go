@@ -40,10 +40,7 @@ func (l *Locker) Release(ctx context.Context, c driver.Claim, after driver.After
 			}
 		}
 	})
-	claims := []driver.Claim{c}
-	g.ask(ctx, l.nodes, max(c.TTL, releaseAtLeast), func(ctx context.Context, n *node, done func(int, vote)) {
-		n.start(ctx, driver.OpRelease, claims, after, done)
-	})
+	g.ask(ctx, l.nodes, max(c.TTL, releaseAtLeast), l.calls(driver.OpRelease, c, after))
 	quorum, spare := l.quorum, len(l.nodes)-l.quorum
 	var held, gone int
 	got := g.wait(ctx, spare+1, func(got []vote, _ bool) (bool, time.Duration) {
@@ -81,7 +78,7 @@ func (l *Locker) releaseAt(order *callOrder, n *node, c driver.Claim, unknown bo
 	at := &order.at[n.index]
 	at.releasing.Add(1)
 	background(order, n, true, releaseTimeout(c.TTL), func(ctx context.Context, done func(int, vote)) {
-		n.start(ctx, driver.OpRelease, []driver.Claim{c}, driver.After{}, done)
+		n.start(ctx, new(request), driver.OpRelease, []driver.Claim{c}, driver.After{}, done)
 	}, func(r vote) {
 		if r.err == nil {
 			at.hasReleased()
@@ -109,7 +106,7 @@ func (l *Locker) releaseAgain(order *callOrder, n *node, c driver.Claim, after d
 				done(0, vote{node: n})
 				return
 			}
-			n.start(ctx, driver.OpRelease, []driver.Claim{c}, after, done)
+			n.start(ctx, new(request), driver.OpRelease, []driver.Claim{c}, after, done)
 		}, func(vote) {})
 	})
 }

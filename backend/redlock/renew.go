@@ -61,15 +61,11 @@ func (l *Locker) Start(
 			rs[i].releases = append(rs[i].releases, rs[i].order.at[j].releases.Load())
 		}
 	}
-	of := detach(ctx, claims[0].TTL)
-	var open atomic.Int32
-	open.Store(int32(len(claims) * len(l.nodes)))
+	of := detach(ctx, claims[0].TTL, len(claims)*len(l.nodes))
 	for _, n := range l.nodes {
-		go n.start(of, op, claims, after, func(i int, v vote) {
+		go n.start(of, new(request), op, claims, after, func(i int, v vote) {
 			rs[i].take(v)
-			if open.Add(-1) == 0 {
-				of.End(nil)
-			}
+			of.ended()
 		})
 	}
 }
@@ -131,7 +127,7 @@ func (l *Locker) reacquireAt(order *callOrder, n *node, c driver.Claim, done fun
 			done(0, vote{node: n, err: errReleased})
 			return
 		}
-		n.start(ctx, driver.OpAcquire, []driver.Claim{c}, driver.After{}, done)
+		n.start(ctx, new(request), driver.OpAcquire, []driver.Claim{c}, driver.After{}, done)
 	}, func(v vote) {
 		switch a := v.value; {
 		case errors.Is(v.err, errReleased):
