@@ -244,6 +244,30 @@ func TestShared_aWriterThatLeavesLetsReadersIn(t *testing.T) {
 	}
 }
 
+// A store looks for what a claim has left only if it is told that the claim was there before. A
+// writer that has asked once, and gives up, was.
+func TestShared_aClaimThatIsWithdrawnWasThereBefore(t *testing.T) {
+	sharing(t, func(t *testing.T, store sharingStore, here, there *guard.Guard) {
+		reader := hold(t, here, "k", guard.WithShared())
+		ctx, leave := context.WithCancel(t.Context())
+		left := make(chan error)
+		go func() { left <- there.Do(ctx, "k", nothing, guard.WithWait(guard.Forever)) }()
+		synctest.Wait()
+		leave()
+		require.Error(t, <-left)
+		synctest.Wait()
+		calls := store.Calls()
+		require.Len(t, calls, 3)
+		asked, withdrawn := calls[1], calls[2]
+		require.Equal(t, driver.HeldForClaim, asked.Grant.Reason)
+		require.False(t, asked.Claim.Repeated)
+		require.Equal(t, driver.OpRelease, withdrawn.Op)
+		require.Equal(t, asked.Claim.ID, withdrawn.Claim.ID)
+		require.True(t, withdrawn.Claim.Repeated)
+		require.NoError(t, reader.Release(t.Context()))
+	})
+}
+
 func TestLimit_holdsForAllProcesses(t *testing.T) {
 	for _, n := range []int{2, 5, guard.MaxSeats + 4} {
 		for _, fair := range []bool{false, true} {

@@ -123,7 +123,7 @@ var sharing = []mutant{
 	{
 		name: "mutant_a_claim_is_withdrawn_as_if_new", rule: 5, does: "a store is not told that a claim which it withdraws may be wanted",
 		hunks: []hunk{{"guard/cleaner.go", "	o.claim.Repeated = true\n", ""}},
-		pkg:   "backend/single", test: "TestSharing_aWriterThatWaitedLeavesNothingBehind",
+		pkg:   "guard", test: "TestShared_aClaimThatIsWithdrawnWasThereBefore",
 	},
 	{
 		name: "mutant_wanted_outlasts_its_release", rule: 27, does: "a claim that was withdrawn is still wanted",
