@@ -15,6 +15,20 @@ func SetSuspended(g *Guard, suspended func() time.Duration) {
 	g.clock.Suspension = func(clock.Bound) time.Duration { return suspended() }
 }
 
+// RenewLate renews l by a request that is overdue before it is sent, and reports that only after
+// the answer. late is how much later than due it is sent.
+func RenewLate(l *Lease, late time.Duration) {
+	g, t := l.holder.guard, l.holder.storeLease
+	g.mu.Lock()
+	now := g.clock.Now()
+	r := newRenewal(t, now)
+	report := r.setOverdue(now)
+	g.mu.Unlock()
+	time.Sleep(late)
+	g.renew([]*renewal{r})
+	report()
+}
+
 // Queues returns how many queues g has: one for each key with waiters or a holder in this process.
 func Queues(g *Guard) int {
 	g.mu.Lock()

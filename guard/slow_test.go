@@ -190,6 +190,22 @@ func TestSlow_aRenewalThatIsAnsweredLateCountsFromItsSending(t *testing.T) {
 	})
 }
 
+// A renewal can wait for its turn until it is overdue, and be sent while that is being reported.
+func TestSlow_anOverdueRenewalIsReportedAsItWasWhenItBecameOverdue(t *testing.T) {
+	var seen recorder
+	inBubble(t, func(t *testing.T, g *guard.Guard, _ *testStore) {
+		lease := hold(t, g, "k")
+		start := time.Now()
+		guard.RenewLate(lease, time.Second)
+		require.NoError(t, lease.Release(t.Context()))
+		synctest.Wait()
+		overdue := last[guard.RenewEvent](t, &seen)
+		require.ErrorContains(t, overdue.Err, "no answer for a quarter of the TTL")
+		require.Zero(t, overdue.Duration)
+		require.Equal(t, start, overdue.Start)
+	}, guard.WithHook(seen.hook()))
+}
+
 func TestSlow_renewalsOfALockerThatNeverReturnsAreFew(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 		forever := make(chan struct{})
