@@ -234,6 +234,32 @@ func TestRenew_doesNotBringBackAClaimWhoseReleaseHasBegun(t *testing.T) {
 	}
 }
 
+// The answer that decides a renewal is held back until the last answer has come and the claim is
+// released. Only then does it have a node that forgot the claim acquire it again.
+func TestStart_doesNotBringBackAClaimThatIsReleasedAfterTheLastAnswer(t *testing.T) {
+	inBubble(t, 5, func(t *testing.T, l *redlock.Locker, boxes []*box) {
+		c := take(t, l, claimOf("k", "a"))
+		synctest.Wait()
+		boxes[0].flush()
+		for i, b := range boxes { // box 0 answers first, box 3 decides, and box 4 is the last
+			b.answerAfter(func() time.Duration { return time.Duration(i) * 10 * time.Millisecond })
+		}
+		start := time.Now()
+		released := false
+		l.Start(t.Context(), driver.OpRenew, []driver.Claim{c}, driver.After{}, func(_ int, a driver.Answer, err error) {
+			require.NoError(t, err)
+			require.True(t, a.Held)
+			require.Equal(t, 30*time.Millisecond, time.Since(start))
+			time.Sleep(20 * time.Millisecond)
+			released, err = l.Release(t.Context(), c, driver.After{})
+			require.NoError(t, err)
+		})
+		time.Sleep(10 * time.Second)
+		requireHeld(t, boxes, c)
+		require.True(t, released)
+	})
+}
+
 func TestStart_aFrozenNodeDelaysNobodyAndEachIsAnsweredOnce(t *testing.T) {
 	const leases = 1000
 	for name, bare := range map[string]bool{"in batches": false, "one by one": true} {
