@@ -188,21 +188,26 @@ func (b *ballot) win(ctx context.Context, t tally) (reserved int, err error) {
 // and of all claims to which it is handed off.
 func (b *ballot) correct(ctx context.Context, v vote, lease driver.Claim, raised *gathering[driver.Answer]) {
 	l, n, a := b.locker, v.node, v.value
+	confirm := func(err error) {
+		if raised != nil {
+			raised.add(vote{node: n, err: err})
+		}
+	}
 	switch {
 	case wants(v): // the node keeps others away, but the claim holds the key on other nodes
 		c := b.claim
 		c.Repeated = true
 		l.releaseAt(b.order, n, c, false)
-		confirm(raised, n, errOther)
+		confirm(errOther)
 	case !grants(v), b.order.released.Load():
-		confirm(raised, n, cmp.Or(v.err, errOther))
+		confirm(cmp.Or(v.err, errOther))
 	case a.Fence == lease.Fence && a.Reserved >= lease.Fences.Reserve:
-		confirm(raised, n, nil)
+		confirm(nil)
 	case a.Fence == lease.Fence: // it came late, and has reserved too few
-		confirm(raised, n, errOther)
+		confirm(errOther)
 	case a.Fence > lease.Fence:
 		l.releaseAt(b.order, n, lease, false)
-		l.reacquireAt(b.order, n, lease, func(err error) { confirm(raised, n, err) })
+		l.reacquireAt(b.order, n, lease, confirm)
 	case raised != nil:
 		raised.ask(ctx, []*node{n}, lease.TTL, func(ctx context.Context, n *node, done func(int, vote)) {
 			n.start(ctx, new(request), driver.OpRenew, []driver.Claim{lease}, driver.After{}, func(i int, v vote) {
@@ -212,13 +217,6 @@ func (b *ballot) correct(ctx context.Context, v vote, lease driver.Claim, raised
 				done(i, v)
 			})
 		})
-	}
-}
-
-// confirm tells raised, unless it is nil, whether the node has the lease under its fence.
-func confirm(raised *gathering[driver.Answer], n *node, err error) {
-	if raised != nil {
-		raised.add(vote{node: n, err: err})
 	}
 }
 

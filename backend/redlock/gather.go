@@ -94,10 +94,11 @@ func (d *detached) ended() {
 	}
 }
 
-func (g *gathering[T]) add(r reply[T]) {
+// add adds a reply, and returns those so far.
+func (g *gathering[T]) add(r reply[T]) []reply[T] {
 	g.mu.Lock()
 	g.got = append(g.got, r)
-	then, wakes := g.then, len(g.got) >= g.least
+	got, then, wakes := g.got, g.then, len(g.got) >= g.least
 	g.mu.Unlock()
 	if wakes {
 		select {
@@ -108,6 +109,7 @@ func (g *gathering[T]) add(r reply[T]) {
 	if then != nil {
 		then(r)
 	}
+	return got
 }
 
 // replies returns those so far.

@@ -3,8 +3,8 @@ package redlock
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -141,41 +141,35 @@ func (l *Locker) Keys(ctx context.Context, prefix, cursor string, n int) (keys [
 			}
 			at++
 		}
-		return keys, strconv.Itoa(at) + " " + strconv.Itoa(failed) + " " + next, nil
+		return keys, fmt.Sprintf(cursorFormat, at, failed, next), nil
 	}
 	return keys, "", nil
 }
 
-// parseCursor returns the node at which a page begins, how many nodes before it have failed, and
-// the cursor of the node.
+// cursorFormat is the node at which a page begins, how many nodes before it have failed, and the
+// cursor of the node.
+const cursorFormat = "%d %d %q"
+
+// parseCursor returns what cursorFormat names.
 func parseCursor(cursor string, nodes int) (at, failed int, of string, err error) {
 	if cursor == "" {
 		return 0, 0, "", nil
 	}
-	parts := strings.SplitN(cursor, " ", 3)
-	if len(parts) == 3 {
-		var err2 error
-		at, err = strconv.Atoi(parts[0])
-		failed, err2 = strconv.Atoi(parts[1])
-		if err == nil && err2 == nil && 0 <= failed && failed <= at && at < nodes {
-			return at, failed, parts[2], nil
-		}
+	_, err = fmt.Sscanf(cursor, cursorFormat, &at, &failed, &of)
+	if err == nil && 0 <= failed && failed <= at && at < nodes {
+		return at, failed, of, nil
 	}
 	return 0, 0, "", &driver.SettingError{Setting: "cursor", Value: cursor, Reason: "is not one that this backend has returned"}
 }
 
 func keysOf(ctx context.Context, n *node, prefix, cursor string, most int) (keys []string, next string, err error) {
-	type page struct {
-		keys []string
-		next string
-	}
 	ctx, cancel := context.WithTimeout(ctx, inspectTimeout)
 	defer cancel()
-	p, err := askAbility(ctx, n, driver.OpInspect, prefix, func(ctx context.Context, i driver.Inspector) (p page, err error) {
-		p.keys, p.next, err = i.Keys(ctx, prefix, cursor, most)
-		return p, err
+	keys, err = askAbility(ctx, n, driver.OpInspect, prefix, func(ctx context.Context, i driver.Inspector) (keys []string, err error) {
+		keys, next, err = i.Keys(ctx, prefix, cursor, most)
+		return keys, err
 	})
-	return p.keys, p.next, err
+	return keys, next, err
 }
 
 // looksAtOnce bounds how many keys are looked for on other nodes at a time.

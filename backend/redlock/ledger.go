@@ -13,7 +13,7 @@ var _ driver.Ledger = (*Locker)(nil)
 // Append implements driver.Ledger. After it, a majority has the entry.
 func (l *Locker) Append(ctx context.Context, name string, e driver.Entry, keep int) error {
 	e.Record = bytes.Clone(e.Record) // a slow node may read it after the caller has left
-	_, err := askLedgers(ctx, l, name, func(ctx context.Context, n driver.Ledger) (struct{}, error) {
+	_, err := askMajority(ctx, l, driver.OpLedger, name, 0, func(ctx context.Context, n driver.Ledger) (struct{}, error) {
 		return struct{}{}, n.Append(ctx, name, e, keep)
 	})
 	return err
@@ -22,7 +22,7 @@ func (l *Locker) Append(ctx context.Context, name string, e driver.Entry, keep i
 // EntriesOf implements driver.Ledger. It returns the entries of a majority, so it has all that were
 // appended before.
 func (l *Locker) EntriesOf(ctx context.Context, names []string, n int) ([][]driver.Entry, error) {
-	nodes, err := askLedgers(ctx, l, names[0], func(ctx context.Context, of driver.Ledger) ([][]driver.Entry, error) {
+	nodes, err := askMajority(ctx, l, driver.OpLedger, names[0], 0, func(ctx context.Context, of driver.Ledger) ([][]driver.Entry, error) {
 		return of.EntriesOf(ctx, names, n)
 	})
 	if err != nil {
@@ -41,7 +41,7 @@ func (l *Locker) EntriesOf(ctx context.Context, names []string, n int) ([][]driv
 
 // CountersOf implements driver.Ledger. A counter is that of the node where it is highest.
 func (l *Locker) CountersOf(ctx context.Context, names, counters []string) ([]int64, error) {
-	nodes, err := askLedgers(ctx, l, names[0], func(ctx context.Context, of driver.Ledger) ([]int64, error) {
+	nodes, err := askMajority(ctx, l, driver.OpLedger, names[0], 0, func(ctx context.Context, of driver.Ledger) ([]int64, error) {
 		return of.CountersOf(ctx, names, counters)
 	})
 	if err != nil {
@@ -60,17 +60,11 @@ func (l *Locker) CountersOf(ctx context.Context, names, counters []string) ([]in
 // several calls raise it to the same number at the same time, it is possible that none of them
 // gets a smaller previous value.
 func (l *Locker) Raise(ctx context.Context, name, counter string, to int64) (int64, error) {
-	before, err := askLedgers(ctx, l, name, func(ctx context.Context, n driver.Ledger) (int64, error) {
+	before, err := askMajority(ctx, l, driver.OpLedger, name, 0, func(ctx context.Context, n driver.Ledger) (int64, error) {
 		return n.Raise(ctx, name, counter, to)
 	})
 	if err != nil {
 		return 0, err
 	}
 	return slices.Max(before), nil
-}
-
-// askLedgers asks the ledgers of all nodes at once, and returns the answers of a majority as soon
-// as there is one. The other calls go on.
-func askLedgers[T any](ctx context.Context, l *Locker, name string, ask func(context.Context, driver.Ledger) (T, error)) ([]T, error) {
-	return askMajority(ctx, l, driver.OpLedger, name, 0, ask)
 }

@@ -2,11 +2,17 @@ package redlock
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/seed-1795987d/onerun/guard/driver"
 )
+
+// errObsolete is the error of a call that was not made, see background.
+var errObsolete = errors.New("the claim has been released, or made again")
 
 // orders are the claims with calls to nodes under way.
 type orders struct {
@@ -134,16 +140,22 @@ func (o *callOrder) end(n *node) {
 	}
 }
 
-// background makes a call for which no caller waits, and calls done with its reply.
-func background[T any](
-	o *callOrder, n *node, first bool, limit time.Duration, call func(context.Context, func(int, reply[T])), done func(reply[T]),
+// background makes a call for which no caller waits, and calls done with its reply. Unless it goes
+// first, the call is obsolete if the claim has been released in the meantime, or made again.
+func (o *callOrder) background(
+	n *node, first bool, limit time.Duration, op driver.Op, c driver.Claim, after driver.After, done func(vote),
 ) {
 	o.start(n, first, func(n *node) {
 		ctx, cancel := context.WithTimeout(context.Background(), limit)
-		call(ctx, func(_ int, r reply[T]) {
+		ended := func(_ int, v vote) {
 			defer o.end(n)
 			cancel()
-			done(r)
-		})
+			done(v)
+		}
+		if releases := op == driver.OpRelease; !first && releases != o.released.Load() {
+			ended(0, vote{node: n, err: errObsolete})
+			return
+		}
+		n.start(ctx, new(request), op, []driver.Claim{c}, after, ended)
 	})
 }

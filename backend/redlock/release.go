@@ -77,9 +77,7 @@ func countHeld(got []vote) (held, gone int) {
 func (l *Locker) releaseAt(order *callOrder, n *node, c driver.Claim, unknown bool) {
 	at := &order.at[n.index]
 	at.releasing.Add(1)
-	background(order, n, true, releaseTimeout(c.TTL), func(ctx context.Context, done func(int, vote)) {
-		n.start(ctx, new(request), driver.OpRelease, []driver.Claim{c}, driver.After{}, done)
-	}, func(r vote) {
+	order.background(n, true, releaseTimeout(c.TTL), driver.OpRelease, c, driver.After{}, func(r vote) {
 		if r.err == nil {
 			at.hasReleased()
 		} else {
@@ -101,12 +99,6 @@ func (l *Locker) releaseAgain(order *callOrder, n *node, c driver.Claim, after d
 	c.Repeated = true
 	order.after(min(repeatAfter, c.TTL), func() {
 		l.repeating.Add(-1)
-		background(order, n, false, releaseTimeout(c.TTL), func(ctx context.Context, done func(int, vote)) {
-			if !order.released.Load() {
-				done(0, vote{node: n})
-				return
-			}
-			n.start(ctx, new(request), driver.OpRelease, []driver.Claim{c}, after, done)
-		}, func(vote) {})
+		order.background(n, false, releaseTimeout(c.TTL), driver.OpRelease, c, after, func(vote) {})
 	})
 }

@@ -3,7 +3,6 @@ package redlock
 import (
 	"context"
 	"errors"
-	"sync"
 	"sync/atomic"
 
 	"github.com/seed-1795987d/onerun/guard/driver"
@@ -21,13 +20,8 @@ type renewal struct {
 	releases []int32 // that had ended at each node when the nodes were asked
 	done     func(held bool, err error)
 
+	votes *gathering[driver.Answer]
 	taken atomic.Int32 // nodes for which all is done
-
-	mu   sync.Mutex
-	got  []vote
-	gone []*node // that do not hold the claim, and acquire it again if a majority holds it
-
-	decided bool
 }
 
 // Renew implements driver.Locker. The claim is renewed if a majority holds it. It is also acquired
@@ -54,7 +48,8 @@ func (l *Locker) Start(
 	}
 	rs := make([]*renewal, len(claims))
 	for i, c := range claims {
-		rs[i] = &renewal{locker: l, claim: c, order: l.orders.enter(c.ID), done: func(held bool, err error) {
+		order := l.orders.enter(c.ID)
+		rs[i] = &renewal{locker: l, claim: c, order: order, votes: newGathering[driver.Answer](order, len(l.nodes)), done: func(held bool, err error) {
 			done(i, driver.Answer{Held: held}, err)
 		}}
 		for j := range l.nodes {
@@ -70,71 +65,61 @@ func (l *Locker) Start(
 	}
 }
 
-// take counts a node's answer.
-func (r *renewal) take(of vote) {
-	l := r.locker
-	quorum, spare := l.quorum, len(l.nodes)-l.quorum
-	if i := of.node.index; of.err == nil && of.value.Held && !r.order.at[i].keeps(r.releases[i]) {
-		of.err = errReleasing
+// take counts a node's answer. The claim is acquired again on nodes that do not hold it once a
+// majority does.
+func (r *renewal) take(v vote) {
+	if i := v.node.index; v.err == nil && v.value.Held && !r.order.at[i].keeps(r.releases[i]) {
+		v.err = errReleasing
 	}
-	r.mu.Lock()
-	r.got = append(r.got, of)
-	if of.err == nil && !of.value.Held {
-		r.gone = append(r.gone, of.node)
+	got := r.votes.add(v)
+	held, decided := r.locker.renewed(got)
+	heldBefore, decidedBefore := r.locker.renewed(got[:len(got)-1])
+	if decided && !decidedBefore {
+		var err error
+		if _, gone := countHeld(got); !held && gone <= len(r.locker.nodes)-r.locker.quorum {
+			err = noQuorum(driver.OpRenew, r.claim.Key, r.locker.nodes, got)
+		}
+		r.done(held, err)
 	}
-	held, gone := countHeld(r.got)
-	// A node that is about to lose the claim is no failure: those that have not answered decide.
-	last, failed := len(r.got) == len(l.nodes), 0
-	for _, of := range r.got {
-		if of.err != nil && !errors.Is(of.err, errReleasing) {
-			failed++
+	if heldBefore {
+		got = got[len(got)-1:] // the others are being restored
+	}
+	for _, v := range got {
+		// Without a fence, the caller does not give the one to restore.
+		if held && v.err == nil && !v.value.Held && r.claim.Fence != 0 {
+			r.locker.reacquireAt(r.order, v.node, r.claim, func(error) {})
 		}
 	}
-	var restore []*node
-	if held >= quorum {
-		restore, r.gone = r.gone, nil
-	}
-	decides := !r.decided && (held >= quorum || gone+failed > spare || last)
-	r.decided = r.decided || decides
-	var err error
-	if decides && held < quorum && gone <= spare {
-		err = noQuorum(driver.OpRenew, r.claim.Key, l.nodes, r.got)
-	}
-	r.mu.Unlock()
-	if decides {
-		r.done(held >= quorum, err)
-	}
-	if r.claim.Fence != 0 { // otherwise the caller does not give the fence to restore
-		for _, n := range restore {
-			l.reacquireAt(r.order, n, r.claim, func(error) {})
-		}
-	}
-	if int(r.taken.Add(1)) == len(l.nodes) {
+	if int(r.taken.Add(1)) == len(r.locker.nodes) {
 		r.order.leave() // not before: a release has to find the order of what is acquired again
 	}
 }
 
-// errReleased means that a claim is not to be acquired again: its release has begun.
-var errReleased = errors.New("its release has begun")
+// renewed reports whether a majority holds the claim, and whether that is decided. A node that is
+// about to lose the claim is no failure: those that have not answered decide.
+func (l *Locker) renewed(got []vote) (renewed, decided bool) {
+	held, lost := countHeld(got)
+	for _, v := range got {
+		if v.err != nil && !errors.Is(v.err, errReleasing) {
+			lost++
+		}
+	}
+	renewed = held >= l.quorum
+	return renewed, renewed || lost > len(l.nodes)-l.quorum || len(got) == len(l.nodes)
+}
 
 // reacquireAt acquires a claim that other nodes hold on a node that lacks it, under the claim's
 // fence, unless its release has begun. It calls done with nil if the node has it then.
 func (l *Locker) reacquireAt(order *callOrder, n *node, c driver.Claim, done func(error)) {
 	c.Queue = driver.Unqueued // it holds the key, so no other claim has to make way for it
 	c.Repeated = true
-	background(order, n, false, c.TTL/3, func(ctx context.Context, done func(int, vote)) {
-		if order.released.Load() {
-			done(0, vote{node: n, err: errReleased})
-			return
-		}
-		n.start(ctx, new(request), driver.OpAcquire, []driver.Claim{c}, driver.After{}, done)
-	}, func(v vote) {
+	order.background(n, false, c.TTL/3, driver.OpAcquire, c, driver.After{}, func(v vote) {
 		switch a := v.value; {
-		case errors.Is(v.err, errReleased):
+		case errors.Is(v.err, errObsolete):
 		case v.err != nil:
 			order.at[n.index].unknown.Store(true)
 		case order.released.Load():
-			v.err = errReleased
+			v.err = errObsolete
 		case a.State != driver.Granted || a.Fence != c.Fence:
 			v.err = errOther
 			if a.State == driver.Granted && a.Fence > c.Fence {
