@@ -186,14 +186,7 @@ func known[T any](got []reply[T]) (values []T) {
 }
 
 // answered returns how many of the replies are no errors.
-func answered[T any](got []reply[T]) (n int) {
-	for _, r := range got {
-		if r.err == nil {
-			n++
-		}
-	}
-	return n
-}
+func answered[T any](got []reply[T]) int { return len(known(got)) }
 
 // hasReplied reports whether the reply of the node is one of these.
 func hasReplied[T any](n *node, got []reply[T]) bool {

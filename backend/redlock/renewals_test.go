@@ -37,6 +37,22 @@ func TestRenew_takesBackTheNodesThatForgotOrWereAway(t *testing.T) {
 	})
 }
 
+func TestRenew_acquiresTheClaimAgainOnceAtANodeThatForgot(t *testing.T) {
+	inBubble(t, 5, func(t *testing.T, l *redlock.Locker, boxes []*box) {
+		c := take(t, l, claimOf("k", "a"))
+		requireHeld(t, boxes, c, 0, 1, 2, 3, 4)
+		boxes[2].flush()
+		boxes[4].answerAfter(func() time.Duration { return 20 * time.Millisecond })
+		before := boxes[2].count(driver.OpAcquire)
+		held, err := l.Renew(t.Context(), c)
+		require.NoError(t, err)
+		require.True(t, held)
+		time.Sleep(time.Second) // virtual
+		require.Equal(t, before+1, boxes[2].count(driver.OpAcquire))
+		requireHeld(t, boxes, c, 0, 1, 2, 3, 4)
+	})
+}
+
 // A node whose clock is ahead grants the claim late, under a fence above the one that it has by
 // then. It has to release the claim and acquire it again. In between, it would grant the key to
 // another claim. Found by the simulation.
