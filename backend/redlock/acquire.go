@@ -25,7 +25,9 @@ type ballot struct {
 	call   func(ctx context.Context, n *node, done func(int, vote)) // makes the claim
 	start  time.Time
 	votes  *gathering[driver.Answer]
-	won    bool // it may be lost all the same
+	won    bool         // it may be lost all the same
+	lease  driver.Claim // the claim with its fence, once it is won
+	raised *gathering[driver.Answer]
 }
 
 // TryAcquire implements driver.Locker. The claim is granted if a majority has granted it while the
@@ -122,10 +124,9 @@ const (
 // win ends a ballot that the claim has won, once a majority has its fence. It returns how many
 // fences above that a majority has reserved: as many as each node has that has granted that fence.
 func (b *ballot) win(ctx context.Context, t tally) (reserved int, err error) {
-	l := b.locker
-	lease := b.claim
+	l, lease := b.locker, &b.lease
+	*lease = b.claim
 	lease.Fence, lease.Fences = t.fence, driver.FenceRequest{Reserve: max(b.claim.Fences.Reserve, 0)}
-	var raised *gathering[driver.Answer]
 	votes := b.votes.handle(func(votes []vote) func(vote) {
 		have := 0
 		for _, v := range votes {
@@ -135,7 +136,7 @@ func (b *ballot) win(ctx context.Context, t tally) (reserved int, err error) {
 			}
 		}
 		if have < l.quorum {
-			raised = newGathering[driver.Answer](b.order, len(l.nodes))
+			b.raised = newGathering[driver.Answer](b.order, len(l.nodes))
 		}
 		for _, n := range l.nodes {
 			if !hasReplied(n, votes) {
@@ -144,15 +145,15 @@ func (b *ballot) win(ctx context.Context, t tally) (reserved int, err error) {
 		}
 		b.won = true
 		return func(v vote) {
-			b.correct(ctx, v, lease, raised)
+			b.correct(ctx, v)
 			b.order.at[v.node.index].outstanding.Add(-1)
 		}
 	})
 	for _, v := range votes {
-		b.correct(ctx, v, lease, raised)
+		b.correct(ctx, v)
 	}
-	if raised != nil {
-		got := raised.wait(ctx, 1, func(got []vote, late bool) (bool, time.Duration) {
+	if b.raised != nil {
+		got := b.raised.wait(ctx, 1, func(got []vote, late bool) (bool, time.Duration) {
 			possible := answered(got) + len(l.nodes) - len(got)
 			if answered(got) >= l.quorum || possible < l.quorum {
 				return true, 0
@@ -186,37 +187,39 @@ func (b *ballot) win(ctx context.Context, t tally) (reserved int, err error) {
 // the node reserve what the lease reserves, and tells raised when this is done. Every later
 // majority has one of the nodes of this one in it. So its fence is higher than that of the lease
 // and of all claims to which it is handed off.
-func (b *ballot) correct(ctx context.Context, v vote, lease driver.Claim, raised *gathering[driver.Answer]) {
-	l, n, a := b.locker, v.node, v.value
-	confirm := func(err error) {
-		if raised != nil {
-			raised.add(vote{node: n, err: err})
-		}
-	}
+func (b *ballot) correct(ctx context.Context, v vote) {
+	l, n, a, lease := b.locker, v.node, v.value, &b.lease
 	switch {
 	case wants(v): // the node keeps others away, but the claim holds the key on other nodes
 		c := b.claim
 		c.Repeated = true
 		l.releaseAt(b.order, n, c, false)
-		confirm(errOther)
+		b.confirm(n, errOther)
 	case !grants(v), b.order.released.Load():
-		confirm(cmp.Or(v.err, errOther))
+		b.confirm(n, cmp.Or(v.err, errOther))
 	case a.Fence == lease.Fence && a.Reserved >= lease.Fences.Reserve:
-		confirm(nil)
+		b.confirm(n, nil)
 	case a.Fence == lease.Fence: // it came late, and has reserved too few
-		confirm(errOther)
+		b.confirm(n, errOther)
 	case a.Fence > lease.Fence:
-		l.releaseAt(b.order, n, lease, false)
-		l.reacquireAt(b.order, n, lease, confirm)
-	case raised != nil:
-		raised.ask(ctx, []*node{n}, lease.TTL, func(ctx context.Context, n *node, done func(int, vote)) {
-			n.start(ctx, new(request), driver.OpRenew, []driver.Claim{lease}, driver.After{}, func(i int, v vote) {
+		l.releaseAt(b.order, n, *lease, false)
+		l.reacquireAt(b.order, n, *lease, func(err error) { b.confirm(n, err) })
+	case b.raised != nil:
+		b.raised.ask(ctx, []*node{n}, lease.TTL, func(ctx context.Context, n *node, done func(int, vote)) {
+			n.start(ctx, new(request), driver.OpRenew, []driver.Claim{*lease}, driver.After{}, func(i int, v vote) {
 				if v.err == nil && !v.value.Held {
 					v.err = errOther
 				}
 				done(i, v)
 			})
 		})
+	}
+}
+
+// confirm tells raised, unless it is nil, whether the node has the lease under its fence.
+func (b *ballot) confirm(n *node, err error) {
+	if b.raised != nil {
+		b.raised.add(vote{node: n, err: err})
 	}
 }
 

@@ -24,8 +24,9 @@ type gathering[T any] struct {
 	expected int        // replies
 
 	mu      sync.Mutex
-	got     []reply[T] // in the order of their arrival
-	least   int        // see wakeAt
+	got     []reply[T]  // in the order of their arrival
+	room    [5]reply[T] // so that few replies need no slice of their own
+	least   int         // see wakeAt
 	then    func(reply[T])
 	changed chan struct{} // wakes wait
 }
@@ -35,7 +36,9 @@ type gathering[T any] struct {
 type decision[T any] func(got []reply[T], late bool) (enough bool, patience time.Duration)
 
 func newGathering[T any](order *callOrder, expected int) *gathering[T] {
-	return &gathering[T]{order: order, expected: expected, got: make([]reply[T], 0, expected), least: expected, changed: make(chan struct{}, 1)}
+	g := &gathering[T]{order: order, expected: expected, least: expected, changed: make(chan struct{}, 1)}
+	g.got = g.room[:0]
+	return g
 }
 
 // gather asks the nodes at once, each in a goroutine. See ask and wait.
