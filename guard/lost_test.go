@@ -141,6 +141,10 @@ func TestRenewal_continuesAfterErrors(t *testing.T) {
 
 func TestRenewal_continuesUntilTheFunctionHasReturned(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
+		store.OnRenew = func(ctx context.Context, _ int, c driver.Claim) (bool, error) {
+			time.Sleep(10 * time.Millisecond) // time passes even if one follows another
+			return store.memory.Renew(ctx, c)
+		}
 		ctx, cancel := context.WithCancel(t.Context())
 		require.NoError(t, g.Do(ctx, "k", func(ctx context.Context) error {
 			cancel()
