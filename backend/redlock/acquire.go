@@ -54,7 +54,9 @@ func (l *Locker) TryAcquire(ctx context.Context, c driver.Claim) (driver.Answer,
 		votes: newGathering[driver.Answer](order, len(l.nodes)),
 	}
 	t, err := b.hold(ctx, probes)
-	l.contention.ended(c.Key, time.Since(b.start), err == nil && t.verdict == granted)
+	if err == nil { // a claim without an answer takes as long as the caller waits
+		l.contention.ended(c.Key, time.Since(b.start), t.verdict == granted)
+	}
 	if err == nil && t.verdict == granted {
 		var reserved int
 		if reserved, err = b.win(ctx, t); err == nil {

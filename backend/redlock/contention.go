@@ -82,9 +82,10 @@ func (c *contention) upTo(most time.Duration) time.Duration {
 
 // begin says how to make a claim: not yet, but after a pause, or by asking the first node alone.
 // What one node says is enough for a claim that will be made again. Claims that share a key, or an
-// owner, may be granted a key that others hold.
+// owner, may be granted a key that others hold. And all nodes may know a repeated claim: those that
+// keep others away for it must learn how it ends.
 func (c *contention) begin(claim driver.Claim) (pause time.Duration, probes bool) {
-	if !claim.Queue.Waits() || claim.MaxHolders > 1 || claim.Owner != claim.ID {
+	if !claim.Queue.Waits() || claim.MaxHolders > 1 || claim.Owner != claim.ID || claim.Repeated {
 		return 0, false
 	}
 	c.mu.Lock()
@@ -145,7 +146,7 @@ func (c *contention) isAhead(key, holder string) bool {
 	return true
 }
 
-// ended notes how long a claim took, and whether it was granted.
+// ended notes how long a claim took that had an answer, and whether it was granted.
 func (c *contention) ended(key string, took time.Duration, granted bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -1,13 +1,17 @@
 package redlock
 
 import (
+	"context"
 	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed-1795987d/onerun/backend/memory"
 	"github.com/seed-1795987d/onerun/guard/driver"
+	"github.com/seed-1795987d/onerun/guard/guardtest"
 )
 
 const trip = time.Millisecond
@@ -100,6 +104,55 @@ func TestContention_aClaimThatIsNewWaitsForAPartOfTheWindow(t *testing.T) {
 	require.Positive(t, longest(func() time.Duration { return c.released("k") }))
 	stop()
 	require.Empty(t, c.waiters)
+}
+
+// Calls that end without an answer would otherwise make the window as long as they take: a key that
+// is free would stay so for a minute after an outage.
+func TestContention_anOutageDoesNotWidenTheWindow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var nodes []driver.Locker
+		for range 3 {
+			nodes = append(nodes, &guardtest.Scripted{OnAcquire: func(ctx context.Context, _ int, _ driver.Claim) (driver.Answer, error) {
+				<-ctx.Done()
+				return driver.Answer{}, ctx.Err()
+			}})
+		}
+		l := New(nodes)
+		l.contention.ended("other", trip, true)
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		c := retried("k")
+		c.TTL = time.Minute
+		_, err := l.TryAcquire(ctx, c)
+		require.ErrorIs(t, err, driver.ErrStore)
+		require.Equal(t, trip, l.contention.trip)
+	})
+}
+
+// Otherwise the nodes that are not asked keep others away for the claim, until its time has passed.
+func TestContention_allNodesLearnHowARepeatedClaimEnds(t *testing.T) {
+	nodes := []driver.Locker{memory.New(), memory.New(), memory.New()}
+	l := New(nodes)
+	ask := func(id string, maxHolders int, mode driver.QueueMode, repeated bool) driver.Answer {
+		a, err := l.TryAcquire(t.Context(), driver.Claim{
+			Key: "k", ID: id, Owner: id, TTL: time.Minute, MaxHolders: maxHolders, Queue: mode, Repeated: repeated,
+		})
+		require.NoError(t, err)
+		return a
+	}
+	release := func(id string) {
+		held, err := l.Release(t.Context(), driver.Claim{Key: "k", ID: id, Owner: id, TTL: time.Minute}, driver.After{})
+		require.NoError(t, err)
+		require.True(t, held)
+	}
+	require.Equal(t, driver.Granted, ask("reader", driver.Unlimited, driver.Unqueued, false).State)
+	require.Equal(t, driver.HeldForClaim, ask("writer", 1, driver.Retried, false).Reason)
+	release("reader")
+	require.Equal(t, driver.Granted, ask("other writer", 1, driver.Unqueued, false).State)
+	l.contention.collided(retried("k"), trip)
+	require.Equal(t, driver.HeldByOther, ask("writer", 1, driver.Retried, true).Reason, "this claim is over")
+	release("other writer")
+	require.Equal(t, driver.Granted, ask("reader", driver.Unlimited, driver.Unqueued, false).State)
 }
 
 func TestNotifications_aDelayedOneGivesWayToTheNext(t *testing.T) {

@@ -193,7 +193,7 @@ func (w *Local[C]) Answer(now time.Duration, a Answer) {
 	default:
 		w.busy(now, a.Grant)
 		q.wasBusy(a)
-		q.nextRequestAt = now + q.pause(w)
+		q.nextRequestAt = now + q.pause(now, w)
 	}
 	if noticedMeanwhile && q.queues != nil { // a final answer may have dropped the queue
 		q.notify(now)

@@ -187,10 +187,11 @@ func (b *base) waking() <-chan struct{} {
 	return b.wake
 }
 
-// busy notes who holds the key. A claim that was merely notified does not hold it.
+// busy notes who holds the key. A claim that was merely notified does not hold it, and nobody seems
+// to if the answer is undecided.
 func (b *base) busy(now time.Duration, g driver.Answer) {
 	b.failures = 0
-	if g.Reason != driver.OtherNotified {
+	if g.Reason != driver.OtherNotified && g.Reason != driver.Undecided {
 		b.previous = previous(now, g)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-1795987d/onerun/guard/driver"
+	"github.com/seed-1795987d/onerun/guard/internal/clock"
 	"github.com/seed-1795987d/onerun/guard/internal/jitter"
 	"github.com/seed-1795987d/onerun/guard/internal/queue"
 )
@@ -347,6 +348,39 @@ func TestLocal_yieldsToOtherProcessesAfterARelease(t *testing.T) {
 	require.GreaterOrEqual(t, until, 3*ms+3*trip)
 	require.LessOrEqual(t, until, 3*ms+4*trip)
 	require.Equal(t, queue.Ask, all[1].Next(until).Move)
+}
+
+// A Locker may say that nobody seems to hold the key without asking the store.
+func TestLocal_anAnswerThatNobodyHoldsTheKey(t *testing.T) {
+	undecided := queue.Answer{Grant: driver.Answer{State: driver.Busy, Reason: driver.Undecided, Left: 40 * ms}, Took: time.Microsecond}
+	ask := func(t *testing.T, qs *queue.Queues[int], wait time.Duration) (w *queue.Local[int], again queue.Step) {
+		t.Helper()
+		w = join(t, qs, 1, waits(wait))[0]
+		w.Answer(0, undecided)
+		until := w.Next(0).Until
+		require.LessOrEqual(t, until, 40*ms)
+		require.Less(t, until, wait, "it asks again before its time is up")
+		again = w.Next(until)
+		require.Equal(t, queue.Ask, again.Move)
+		return w, again
+	}
+	t.Run("it asks again in time", func(t *testing.T) { ask(t, newQueues(true), 8*ms) })
+	t.Run("no lease has ended", func(t *testing.T) {
+		_, again := ask(t, newQueues(true), time.Minute)
+		require.Equal(t, queue.Previous{Ends: clock.Never}, again.Previous)
+	})
+	t.Run("it says nothing of the round trip", func(t *testing.T) {
+		qs := newQueues(false)
+		w, _ := ask(t, qs, time.Minute)
+		holder := &lease{"mine"}
+		qs.Granted(41*ms, id, w, holder, trip, false)
+		next := new(queue.Local[int])
+		next.Init(qs, id, terms, retries(waits(time.Minute)), 0)
+		require.Equal(t, queue.Rest, next.Next(41*ms).Move)
+		qs.Releasing(42*ms, "k", holder)
+		qs.Released(43*ms, "k", 42*ms, trip)
+		require.GreaterOrEqual(t, next.Next(43*ms).Until, 43*ms+3*trip)
+	})
 }
 
 func TestLocal_aCallWhoseTimeIsUpLeavesWithTheLastAnswer(t *testing.T) {

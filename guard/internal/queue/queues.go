@@ -197,11 +197,12 @@ func later(g driver.Answer, passed time.Duration) driver.Answer {
 }
 
 // pause returns how long to wait before the next request for the busy key. A holder that the store
-// cannot name may be a program that notifies nobody of its release.
-func (q *queue[C]) pause(w *Local[C]) time.Duration {
+// cannot name may be a program that notifies nobody of its release. If nobody seems to hold the
+// key, the next request comes long before w gives up.
+func (q *queue[C]) pause(now time.Duration, w *Local[C]) time.Duration {
 	switch {
 	case q.undecided() && q.answer.Left > 0:
-		return q.answer.Left
+		return min(q.answer.Left, max(0, (w.Deadline-now)/4))
 	case q.sub.isLive() && q.answer.Holder != "":
 		return w.jitter.Notified(w.terms.TTL, q.answer.Left)
 	}
@@ -214,7 +215,9 @@ func (q *queue[C]) wasBusy(a Answer) {
 	}
 	q.answer, q.failures = &a.Grant, 0
 	q.polls++
-	q.queues.trip.note(a.Took)
+	if !q.undecided() { // else the Locker may not have asked the store
+		q.queues.trip.note(a.Took)
+	}
 }
 
 // resolve gives the answer to all that had joined when the request was sent: the store would give
