@@ -75,15 +75,24 @@ func fenceOf(h *holder, others []*holder) uint64 {
 // API key. It is 0 without WithLimit, and if n is more than MaxSeats.
 func (l *Lease) Seat() int { return l.holder.storeLease.seat }
 
-// Claims returns the claim by which the store knows the lease, with its fence and its seat. Its
-// key has the namespace. In DoAll, the claims of all its keys follow. It is for functions of a
-// backend, such as postgres.Locker.CheckFence, and for keys that have a fence each.
+// Claims returns the claim by which the store knows the lease, with its fence. Its key has the
+// namespace. In DoAll, the claims of all its keys follow. It is for functions of a backend, such as
+// postgres.Locker.CheckFence, and for keys that have a fence each.
 func (l *Lease) Claims() []driver.Claim {
 	claims := []driver.Claim{l.holder.claim()}
 	for _, h := range l.ctx.others() {
 		claims = append(claims, h.claim())
 	}
 	return claims
+}
+
+// Seats returns the seat that the lease has of the key of each of its Claims: see Seat.
+func (l *Lease) Seats() []int {
+	seats := []int{l.Seat()}
+	for _, h := range l.ctx.others() {
+		seats = append(seats, h.storeLease.seat)
+	}
+	return seats
 }
 
 // Context returns the lease's context. It ends with the context that was given to Acquire, and

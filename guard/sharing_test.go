@@ -268,6 +268,22 @@ func TestShared_aClaimThatIsWithdrawnWasThereBefore(t *testing.T) {
 	})
 }
 
+func TestDoAll_hasASeatOfEachKey(t *testing.T) {
+	sharing(t, func(t *testing.T, _ sharingStore, here, there *guard.Guard) {
+		other := hold(t, there, "b")
+		require.NoError(t, here.DoAll(t.Context(), []string{"b", "a"}, func(ctx context.Context) error {
+			lease, _ := guard.FromContext(ctx)
+			seats := map[string]int{}
+			for i, c := range lease.Claims() {
+				seats[c.Key] = lease.Seats()[i]
+			}
+			require.Equal(t, map[string]int{"a": 1, "b": 2}, seats)
+			return nil
+		}))
+		require.NoError(t, other.Release(t.Context()))
+	}, guard.WithLimit(3))
+}
+
 func TestLimit_holdsForAllProcesses(t *testing.T) {
 	for _, n := range []int{2, 5, guard.MaxSeats + 4} {
 		for _, fair := range []bool{false, true} {

@@ -55,6 +55,10 @@ func TestJobs_manyAreReadInFewCalls(t *testing.T) {
 		require.NoError(t, cronlog.Record(t.Context(), ledger, names[j], guardcron.Record{Tick: at, Result: guardcron.Ran, Who: names[j]}))
 	}
 	require.NoError(t, control.Pause(t.Context(), names[7], 0, alice))
+	warm := rdb.Pipeline() // pipelines have connections of their own, which begin with HELLO
+	warm.Ping(t.Context())
+	_, err = warm.Exec(t.Context())
+	require.NoError(t, err)
 	var count trips
 	rdb.AddHook(&count)
 	calls.Store(0)
