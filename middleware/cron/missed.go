@@ -128,7 +128,8 @@ func (b *job) handleOwed(ctx context.Context, k known) (next time.Time, err erro
 func (b *job) isOnRecord(k known, tick time.Time) bool {
 	v := k.view
 	if b.late(tick) > b.deadline {
-		return b.trusts(k) && k.own.Settled(tick, k.others) || b.has(v, tick)
+		// A run without an end may be of another spec, whose ticks the mark says nothing of.
+		return len(v.running(tick)) == 0 && b.trusts(k) && k.own.Settled(tick, k.others) || b.has(v, tick)
 	}
 	again := []Result{Lost}
 	if b.rerun {

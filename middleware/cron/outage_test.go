@@ -178,3 +178,39 @@ func TestOutage_ofOneProcessMissesNoTickThatOthersHaveRun(t *testing.T) {
 		}
 	}
 }
+
+// The clock of the process that has run the ticks is ahead, and so is the mark.
+func TestOutage_ofOneProcessMissesNoTickIfTheClocksDiffer(t *testing.T) {
+	t.Parallel()
+	onSite(t, noon, func(s *site) {
+		var missed recorder
+		ahead, p := s.process("a", setup{skew: 30 * time.Second}), s.process("b", setup{})
+		ahead.add("job", "* * * * *", nil, guardcron.WithHistory(10))
+		p.add("job", "* * * * *", nil, guardcron.WithHistory(10), onMissed(missed.record))
+		ahead.cron.Start()
+		p.cron.Start()
+		s.until("2026-06-15T12:02:10Z")
+		p.line.cut.Store(true)
+		s.until("2026-06-15T20:01:40Z")
+		p.line.cut.Store(false)
+		s.until("2026-06-15T20:05:10Z")
+		require.Empty(s.t, missed.outcomes())
+	})
+}
+
+// A process with an older spec dies in a run, after one with a newer spec has marked later ticks.
+func TestOutage_aRunOfAnotherSpecThatDiesIsLost(t *testing.T) {
+	t.Parallel()
+	onSite(t, noon, func(s *site) {
+		old, p := s.process("old", setup{}), s.process("new", setup{})
+		old.add("job", "1 12 * * *", lasting(time.Hour))
+		old.cron.Start()
+		s.until("2026-06-15T12:01:30Z")
+		p.add("job", "* * * * *", nil)
+		p.cron.Start()
+		s.until("2026-06-15T12:05:30Z")
+		old.die()
+		s.until("2026-06-15T12:08:30Z")
+		require.Contains(s.t, p.outcomes("job"), "12:01:00 lost")
+	})
+}

@@ -46,7 +46,9 @@ func (b *job) owed(k known) ticks.Owed {
 }
 
 // trusts reports whether the mark is one to go by: it is not that of a clock that was far ahead.
-func (b *job) trusts(k known) bool { return !k.own.Mark().After(b.now().Add(mostSkew)) }
+func (b *job) trusts(k known) bool {
+	return !k.own.Mark().After(b.now().Add(max(mostSkew, b.deadline)))
+}
 
 // recount leaves those out of the ticks before the pending ones that others have handled.
 func (b *job) recount(k known) {
