@@ -150,8 +150,9 @@ const (
 	// OtherNotified means that nobody holds the key: a claim ahead of this one in the queue was
 	// notified, and has Left to ask for the key.
 	OtherNotified
-	// Undecided means that nobody seems to hold the key: several claims were made at once, and none
-	// was granted. The claim should be made again after Left, which is short and random.
+	// Undecided means that nobody seems to hold the key: several claims are made at once, and none
+	// was granted, or this one was not yet sent because of them. The claim should be made again
+	// after Left, which is short and random.
 	Undecided
 )
 

@@ -58,7 +58,7 @@ var never = []string{
 
 // testkit are packages of tests' code that import what tests do.
 var testkit = []string{
-	"/internal/testkit/adaptertest", "/internal/testkit/backends", "/internal/testkit/fleettest", "/internal/testkit/adaptertest", "/internal/testkit/metricspage", "/internal/testkit/pagekeys", "/internal/testkit/redistest", "/internal/testkit/redistest", "/internal/testkit/redistest/faultmetrics",
+	"/internal/testkit/adaptertest", "/internal/testkit/backends", "/internal/testkit/fleettest", "/internal/testkit/metricspage", "/internal/testkit/redistest", "/internal/testkit/redistest/faultmetrics",
 }
 
 type listed struct {

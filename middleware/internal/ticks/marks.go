@@ -26,8 +26,8 @@ const (
 )
 
 // Marks are what the store keeps of the ticks of an entry, for each spec that it has or had by
-// itself: no process moves the marks of a spec that it does not have. So processes with an old and
-// a new spec can start, end and crash in any order.
+// itself. A process moves the marks of its own spec, and those of an older one only past ticks that
+// it has handled. So processes with an old and a new spec can start, end and crash in any order.
 type Marks struct {
 	Ledger driver.Ledger
 	Name   string // of the entry
