@@ -30,8 +30,9 @@ type acquisition struct {
 
 	claim     driver.Claim
 	stored    storedClaim
-	late      bool // a request had no answer: the store may still receive it
-	requests  int
+	late      bool          // a request had no answer: the store may still receive it
+	requests  int           // to the Locker
+	unsent    int           // of these, those that it has not sent to the store
 	sent      time.Duration // when the last request was sent
 	anchor    time.Duration // see storeLease.extendValidity
 	firstCall lazyctx.Context
@@ -208,7 +209,7 @@ func (a *acquisition) report(err error) {
 	a.phase = phaseReported
 	now := a.guard.clock.Now()
 	e := AcquireEvent{
-		Event: a.event(a.start), StoreAnswer: a.last, Duration: now - a.start, Attempts: a.requests,
+		Event: a.event(a.start), StoreAnswer: a.last, Duration: now - a.start, Attempts: a.requests - a.unsent,
 		Waits: a.hasWaited(), Waited: a.waited(now), Err: err,
 	}
 	if h := a.got; h != nil {

@@ -72,7 +72,10 @@ func (a *acquisition) answered(grant driver.Answer, err error) (*holder, error) 
 	if err != nil {
 		err = asStoreError(driver.OpAcquire, a.claim.Key, err)
 	}
-	if len(a.set.hooks) > 0 {
+	switch {
+	case grant.Reason == driver.Unsent:
+		a.unsent++
+	case len(a.set.hooks) > 0:
 		a.reportCall(took, grant, err)
 	}
 	if a.set.deferral != nil {

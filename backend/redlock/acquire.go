@@ -41,7 +41,7 @@ func (l *Locker) TryAcquire(ctx context.Context, c driver.Claim) (driver.Answer,
 	}
 	pause, probes := l.contention.begin(c)
 	if pause > 0 {
-		return driver.Answer{State: driver.Busy, Reason: driver.Undecided, Left: pause}, nil
+		return driver.Answer{State: driver.Busy, Reason: driver.Unsent, Left: pause}, nil
 	}
 	order := l.orders.enter(c.ID)
 	defer order.leave()

@@ -151,13 +151,17 @@ const (
 	// notified, and has Left to ask for the key.
 	OtherNotified
 	// Undecided means that nobody seems to hold the key: several claims are made at once, and none
-	// was granted, or this one was not yet sent because of them. The claim should be made again
-	// after Left, which is short and random.
+	// was granted. The claim should be made again after Left, which is short and random.
 	Undecided
+	// Unsent is Undecided, and the Locker has not asked the store, because of these other claims.
+	Unsent
 )
 
 // IsShared reports whether other claims that share the key hold it, or keep this one away.
 func (r Reason) IsShared() bool { return r == HeldShared || r == HeldForClaim }
+
+// IsUndecided reports whether nobody seems to hold the key.
+func (r Reason) IsUndecided() bool { return r >= Undecided }
 
 // An Answer is a store's answer to TryAcquire.
 type Answer struct {

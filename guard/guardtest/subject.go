@@ -93,7 +93,7 @@ func (p process) acquire(c driver.Claim) driver.Answer {
 		g, err := p.locker.TryAcquire(ctx, c)
 		require.NoError(p.t, err)
 		p.settled(p.t)
-		if g.Reason != driver.Undecided {
+		if !g.Reason.IsUndecided() {
 			return g
 		}
 		time.Sleep(pollStep)

@@ -134,7 +134,7 @@ func (r *Retries) After(now time.Duration, a Answer) (pause time.Duration, again
 	switch {
 	case a.Err != nil:
 		return r.retry(now, a.Err, false)
-	case a.Grant.Reason != driver.Undecided || r.undecided >= undecidedTries || now >= r.GiveUp:
+	case !a.Grant.Reason.IsUndecided() || r.undecided >= undecidedTries || now >= r.GiveUp:
 		return 0, false
 	}
 	r.failures = 0
@@ -191,7 +191,7 @@ func (b *base) waking() <-chan struct{} {
 // to if the answer is undecided.
 func (b *base) busy(now time.Duration, g driver.Answer) {
 	b.failures = 0
-	if g.Reason != driver.OtherNotified && g.Reason != driver.Undecided {
+	if g.Reason != driver.OtherNotified && !g.Reason.IsUndecided() {
 		b.previous = previous(now, g)
 	}
 }

@@ -352,7 +352,7 @@ func TestLocal_yieldsToOtherProcessesAfterARelease(t *testing.T) {
 
 // A Locker may say that nobody seems to hold the key without asking the store.
 func TestLocal_anAnswerThatNobodyHoldsTheKey(t *testing.T) {
-	undecided := queue.Answer{Grant: driver.Answer{State: driver.Busy, Reason: driver.Undecided, Left: 40 * ms}, Took: time.Microsecond}
+	undecided := queue.Answer{Grant: driver.Answer{State: driver.Busy, Reason: driver.Unsent, Left: 40 * ms}, Took: time.Microsecond}
 	ask := func(t *testing.T, qs *queue.Queues[int], wait time.Duration) (w *queue.Local[int], again queue.Step) {
 		t.Helper()
 		w = join(t, qs, 1, waits(wait))[0]

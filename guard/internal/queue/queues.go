@@ -175,7 +175,7 @@ func (q *queue[C]) wasHeld() bool {
 }
 
 // undecided reports whether nobody seemed to hold the key at the last answer.
-func (q *queue[C]) undecided() bool { return q.answer != nil && q.answer.Reason == driver.Undecided }
+func (q *queue[C]) undecided() bool { return q.answer != nil && q.answer.Reason.IsUndecided() }
 
 // busy returns what the store would answer to another claim, as far as is known.
 func (q *queue[C]) busy(now time.Duration) driver.Answer {
@@ -215,7 +215,7 @@ func (q *queue[C]) wasBusy(a Answer) {
 	}
 	q.answer, q.failures = &a.Grant, 0
 	q.polls++
-	if !q.undecided() { // else the Locker may not have asked the store
+	if a.Grant.Reason != driver.Unsent {
 		q.queues.trip.note(a.Took)
 	}
 }

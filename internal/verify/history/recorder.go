@@ -66,7 +66,7 @@ func (r recorder) acquired(e Event, c driver.Claim, grant driver.Answer, err err
 		e.Reserve = grant.Reserved
 	case grant.State == driver.Done:
 		e.Outcome = Done
-	case grant.Reason == driver.Undecided, grant.Reason == driver.OtherNotified:
+	case grant.Reason.IsUndecided(), grant.Reason == driver.OtherNotified:
 		e.Outcome = Neither
 	default:
 		e.Outcome = Busy

@@ -6,7 +6,7 @@ var waiting = []mutant{
 		name: "mutant_no_queue", rule: 11, does: "calls that wait do not queue: each of them asks the store",
 		hunks: []hunk{
 			{"guard/acquire.go", "if a.requests == 0 && (a.set.wait > 0 || a.set.joins()) {", "if false {"},
-			{"guard/internal/queue/queue.go", "\tcase a.Grant.Reason != driver.Undecided ||", "\tcase a.Grant.State == driver.Busy && now < r.Deadline:\n\t\treturn r.jitter.Poll(10, -1), true\n\tcase a.Grant.Reason != driver.Undecided ||"},
+			{"guard/internal/queue/queue.go", "\tcase !a.Grant.Reason.IsUndecided() ||", "\tcase a.Grant.State == driver.Busy && now < r.Deadline:\n\t\treturn r.jitter.Poll(10, -1), true\n\tcase !a.Grant.Reason.IsUndecided() ||"},
 		},
 		pkg: "guard", test: "TestQueue_ofAThousandCostsTheStoreAsMuchAsOne",
 	},
