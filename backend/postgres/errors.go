@@ -1,76 +1,31 @@
 package postgres
 
 import (
-	"context"
-	"database/sql"
-	sqldriver "database/sql/driver"
 	"errors"
 	"fmt"
-	"io"
-	"net"
 	"strings"
-	"time"
 
-	"github.com/seed-1795987d/onerun/backend/internal/contain"
 	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
 // errStandby is the answer of a server that only follows another one.
 var errStandby = errors.New("the server is a standby")
 
-// errRaces is the end of a call that others have overtaken too often.
-var errRaces = errors.New("other calls have changed the key meanwhile")
-
-// ask calls f, and returns when f does or when ctx has ended: not every driver ends a call with its
-// context, and f may go on for a while. f must not use what the caller goes on to use. All calls
-// but renewals leave a connection to renewals.
-func ask[T any](
-	ctx context.Context, l *Locker, op driver.Op, key string, f func(context.Context) (T, error),
-) (T, error) {
-	var none T
-	if l.wrong != nil {
-		return none, l.storeError(op, key, l.wrong)
-	}
-	if err := ctx.Err(); err != nil {
-		return none, driver.NewStoreError(name, op, key, err)
-	}
-	if err := l.calls.enter(ctx, op); err != nil {
-		return none, l.storeError(op, key, err)
-	}
-	own, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	t, err := contain.Within(ctx, func() (T, error) {
-		defer l.calls.leave(op)
-		defer cancel()
-		if _, err := l.resolve(own); err != nil {
-			return none, err
-		}
-		return f(own)
-	})
-	if err != nil {
-		time.AfterFunc(statementGrace, cancel) // f may go on
-		return none, l.storeError(op, key, err)
-	}
-	return t, nil
-}
-
-// name is the name of the backend in errors.
-const name = "postgres"
-
-// storeError returns the error of an operation on a key.
-func (l *Locker) storeError(op driver.Op, key string, err error) *driver.StoreError {
-	var batch *driver.StoreError // the error of a statement for several claims
-	if errors.As(err, &batch) {
-		return &driver.StoreError{Backend: name, Op: op, Key: key, Kind: batch.Kind, Err: batch.Err}
-	}
-	kind := l.kindOf(op, err)
-	switch code := sqlState(err); code {
-	case "42P01", "42703":
+// Explain implements sqlstore.Dialect.
+func (d *dialect) Explain(_ driver.Op, err error) (driver.StoreErrorKind, error) {
+	code := sqlState(err)
+	switch {
+	case code == "" && errors.Is(err, errStandby):
+		return driver.KindReadOnly, err
+	case code == "":
+		return "", err
+	case code == "42P01" || code == "42703":
 		err = fmt.Errorf("the table %s is missing or old, or not in the search_path: "+
-			"call Migrate, apply Schema, or name its schema by WithTable: %w", l.table, err)
-	case "26000", "42P05":
+			"call Migrate, apply Schema, or name its schema by WithTable: %w", d.table, err)
+	case code == "26000" || code == "42P05":
 		err = fmt.Errorf("a pooler in transaction mode needs a driver that prepares no statements: %w", err)
 	}
-	return &driver.StoreError{Backend: name, Op: op, Key: key, Kind: kind, Err: err}
+	return kindOf(code), err
 }
 
 // stateError is an error of the server, as pgx and lib/pq have it.
@@ -122,41 +77,12 @@ var states = []struct {
 	{"26000", driver.KindUnsupported}, // a prepared statement of another session
 }
 
-func (l *Locker) kindOf(op driver.Op, err error) driver.StoreErrorKind {
-	if code := sqlState(err); code != "" {
-		for _, s := range states {
-			if strings.HasPrefix(code, s.code) {
-				return s.kind
-			}
+// kindOf returns the kind of an error with that SQLSTATE.
+func kindOf(code string) driver.StoreErrorKind {
+	for _, s := range states {
+		if strings.HasPrefix(code, s.code) {
+			return s.kind
 		}
-		return driver.KindOther
-	}
-	var network net.Error
-	var setting *driver.SettingError
-	switch {
-	case errors.As(err, &setting):
-		return driver.KindSettings
-	case errors.Is(err, errStandby):
-		return driver.KindReadOnly
-	case errors.Is(err, context.Canceled):
-		return driver.KindCanceled
-	case errors.Is(err, context.DeadlineExceeded):
-		s := l.db.Stats()
-		most := s.MaxOpenConnections
-		if op != driver.OpRenew {
-			most = max(most-1, min(most, 1)) // see gate
-		}
-		if most > 0 && s.InUse >= most {
-			return driver.KindPoolExhausted
-		}
-		return driver.KindTimeout
-	case errors.As(err, &network) && network.Timeout():
-		return driver.KindTimeout
-	case strings.HasSuffix(err.Error(), "sql: database is closed"):
-		return driver.KindClosed
-	case errors.As(err, &network), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF),
-		errors.Is(err, sqldriver.ErrBadConn), errors.Is(err, sql.ErrConnDone):
-		return driver.KindConnection
 	}
 	return driver.KindOther
 }

@@ -27,8 +27,8 @@ func TestKindOf_aServerThatRefuses(t *testing.T) {
 		"08006": driver.KindConnection, "57P01": driver.KindConnection, "57P02": driver.KindConnection, "57P03": driver.KindLoading,
 		"57014": driver.KindTimeout, "55P03": driver.KindTimeout,
 	} {
-		err := (&Locker{}).storeError(driver.OpAcquire, "k", fmt.Errorf("wrapped: %w", serverError(code)))
-		require.Equal(t, want, err.Kind, code)
+		kind, err := (&dialect{}).Explain(driver.OpAcquire, fmt.Errorf("wrapped: %w", serverError(code)))
+		require.Equal(t, want, kind, code)
 		var state interface{ SQLState() string }
 		require.ErrorAs(t, err, &state, "what the server has answered is found in the error")
 		require.Equal(t, code, state.SQLState())

@@ -5,11 +5,8 @@ import (
 	"time"
 
 	"github.com/seed-1795987d/onerun/backend/internal/contain"
-	"github.com/seed-1795987d/onerun/guard/driver"
+	"github.com/seed-1795987d/onerun/backend/internal/sqlstore"
 )
-
-// reconnectAfter is the pause before a listener that has ended is called again.
-const reconnectAfter = 500 * time.Millisecond
 
 // A ListenFunc waits for notifications on a connection of its own, which must not go through a
 // pooler in transaction mode. It sends LISTEN for the channel, calls begun, and then calls notify
@@ -28,49 +25,41 @@ type ListenFunc func(
 func WithListener(listen ListenFunc) Option {
 	return func(l *Locker) {
 		if listen == nil {
-			l.wrong = &driver.SettingError{Setting: "WithListener", Reason: "must not be nil"}
+			l.Refuse("WithListener", "", "must not be nil")
+			return
 		}
-		l.subscriber.listen = listen
+		l.SetListener(&listener{l.dialect, listen})
 	}
 }
 
-// keepListening calls listen until ctx has ended.
-func (s *subscriber) keepListening(ctx context.Context) {
-	for ctx.Err() == nil {
-		_ = contain.Err(func() error {
-			return s.listen(ctx, s.channel(ctx), func() { s.setListening(true) }, s.notify)
-		})
-		s.setListening(false)
-		select {
-		case <-ctx.Done():
-		case <-time.After(reconnectAfter):
-		}
-	}
+// channelWithin bounds the statement that finds the table.
+const channelWithin = 2 * time.Second
+
+// A listener is a sqlstore.Listener.
+type listener struct {
+	*dialect
+	listen ListenFunc
+}
+
+// Listen implements sqlstore.Listener.
+func (n *listener) Listen(ctx context.Context, begun func(), notify func(payload string)) error {
+	return n.listen(ctx, n.channel(ctx), begun, notify)
 }
 
 // channel returns the channel on which releases are notified. If the table cannot be found now, it
 // returns that of the schema public; keys are looked at in any case.
-func (s *subscriber) channel(ctx context.Context) string {
-	ctx, cancel := context.WithTimeout(ctx, lookWithin)
+func (n *listener) channel(ctx context.Context) string {
+	ctx, cancel := context.WithTimeout(ctx, channelWithin)
 	defer cancel()
-	p, err := contain.Do(func() (*place, error) { return s.locker.resolve(ctx) })
+	p, err := contain.Do(func() (*place, error) { return n.resolve(ctx) })
 	if err != nil {
-		p = &place{schema: "public", table: s.locker.table}
+		p = &place{schema: "public", table: n.table}
 	}
 	return p.channel()
 }
 
-// setListening notes whether notifications arrive from now on. All keys are looked at, or marked,
-// and all subscribers called: earlier notifications were missed.
-func (s *subscriber) setListening(listening bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.listening = listening
-	for _, k := range s.keys {
-		k.version, k.marked = -1, time.Time{}
-		for sub := range k.subscriptions {
-			sub.begun = false
-		}
-	}
-	s.signal()
+// Mark implements sqlstore.Listener.
+func (n *listener) Mark(ctx context.Context, keys []string, lasts time.Duration) error {
+	_, err := n.db.ExecContext(ctx, n.sql("mark"), keysToJSON(keys), sqlstore.Micros(lasts))
+	return err
 }

@@ -2,8 +2,6 @@ package postgres
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"maps"
 	"slices"
 	"sync"
@@ -20,17 +18,10 @@ const (
 	maxNotices = 1000
 )
 
-// payload returns the payload of the notification for a key. It is a hash: all users of the
-// database may listen, and a key may hold personal data.
-func payload(key string) string {
-	sum := sha256.Sum256([]byte(key))
-	return hex.EncodeToString(sum[:16])
-}
-
 // A sender notifies waiters of other processes, by one statement at a time, in a goroutine that
 // ends when there is nothing to send. Nothing waits for it: it only makes hand-offs faster.
 type sender struct {
-	locker *Locker
+	dialect *dialect
 
 	mu      sync.Mutex
 	notices map[string]struct{} // payloads that wait
@@ -76,9 +67,9 @@ func (s *sender) run() {
 }
 
 func (s *sender) notify(payloads []string) error {
-	return s.locker.inBackground(context.Background(), notifyWithin, func(ctx context.Context) error {
-		p := s.locker.place.Load()
-		_, err := s.locker.db.ExecContext(ctx, p.statements["notify"], p.channel(), toJSON(payloads))
+	return s.dialect.locker.InBackground(context.Background(), notifyWithin, func(ctx context.Context) error {
+		p := s.dialect.place.Load()
+		_, err := s.dialect.db.ExecContext(ctx, p.statements["notify"], p.channel(), toJSON(payloads))
 		return err
 	})
 }

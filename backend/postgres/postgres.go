@@ -15,39 +15,40 @@
 package postgres
 
 import (
-	"bytes"
-	"context"
 	"database/sql"
-	"errors"
 	"regexp"
 	"sync/atomic"
-	"time"
 
-	"github.com/seed-1795987d/onerun/backend/internal/holders"
+	"github.com/seed-1795987d/onerun/backend/internal/sqlstore"
 	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
 // A Locker keeps leases in a table. It is safe for concurrent use.
 type Locker struct {
-	db    *sql.DB
-	table string                // as it was given
-	place atomic.Pointer[place] // nil until resolve has found it
-	wrong error                 // a setting of New cannot work
+	*locker
+	dialect *dialect
+}
 
-	subscriber subscriber
+// locker has what the Locker shares with those on other databases.
+type locker = sqlstore.Locker
+
+// A dialect has the statements of PostgreSQL.
+type dialect struct {
+	db         *sql.DB
+	locker     *locker
+	table      string                // as it was given
+	place      atomic.Pointer[place] // nil until resolve has found it
 	sender     sender
-	merger     merger
 	noSettings bool // see WithoutSetConfig
-	calls      gate
-	// transactions bounds how many calls of InTx run.
-	transactions gate
-	releases     atomic.Uint64
-	cleaning     atomic.Bool
 }
 
 var (
 	_ driver.Locker    = (*Locker)(nil)
 	_ driver.Describer = (*Locker)(nil)
+	_ driver.Async     = (*Locker)(nil)
+	_ driver.Ledger    = (*Locker)(nil)
+	_ driver.Inspector = (*Locker)(nil)
+	_ sqlstore.Alone   = (*dialect)(nil)
 )
 
 // New returns a Locker on the database, which remains the caller's, to be closed after the Guard.
@@ -57,24 +58,25 @@ var (
 // If the application can use up all connections of db, give the Locker a sql.DB of its own, with
 // few connections. Otherwise renewals wait, and leases are lost.
 func New(db *sql.DB, opts ...Option) *Locker {
-	l := &Locker{db: db, table: defaultTable}
-	l.subscriber.locker, l.sender.locker, l.merger.locker = l, l, l
-	l.calls.db, l.transactions.db = db, db
+	d := &dialect{db: db, table: defaultTable}
+	d.locker = sqlstore.New(name, db, ErrStale, d)
+	d.sender.dialect = d
+	l := &Locker{d.locker, d}
 	for _, opt := range opts {
 		if opt == nil {
-			l.wrong = &driver.SettingError{Setting: "Option", Value: "nil", Reason: "must not be nil"}
+			l.Refuse("Option", "nil", "must not be nil")
 			continue
 		}
 		opt(l)
 	}
-	if db == nil {
-		l.wrong = &driver.SettingError{Setting: "db", Reason: "must not be nil"}
-	}
-	if schema, name := split(l.table); schema != "" {
-		l.place.Store(l.newPlace(schema, name, false))
+	if schema, table := split(d.table); schema != "" {
+		d.place.Store(d.newPlace(schema, table, false))
 	}
 	return l
 }
+
+// name is the name of the backend.
+const name = "postgres"
 
 // An Option is a setting of New. guard.New refuses one that cannot work.
 type Option func(*Locker)
@@ -96,13 +98,10 @@ const maxTable = 50
 func WithTable(name string) Option {
 	return func(l *Locker) {
 		if len(name) > maxTable || !tableNames.MatchString(name) {
-			l.wrong = &driver.SettingError{
-				Setting: "WithTable", Value: name,
-				Reason: "must be lower-case letters, digits and underscores, at most 50 bytes",
-			}
+			l.Refuse("WithTable", name, "must be lower-case letters, digits and underscores, at most 50 bytes")
 			return
 		}
-		l.table = name
+		l.dialect.table = name
 	}
 }
 
@@ -110,47 +109,4 @@ func WithTable(name string) Option {
 // proxies, such as Amazon RDS Proxy, pin a session to a client that has used set_config, so that
 // others cannot share it. Then each release waits for the disk, as a grant does. By default, a
 // release that leaves nothing turns off synchronous_commit for its transaction.
-func WithoutSetConfig() Option { return func(l *Locker) { l.noSettings = true } }
-
-// Describe implements driver.Describer. Braces are allowed in keys. Only the ID distinguishes
-// claims. Any number of them can share a key.
-func (l *Locker) Describe() driver.Description {
-	return driver.Description{
-		Name: "postgres", Err: l.wrong, CheckKey: driver.CheckKeyBytes, Shares: func(int) error { return nil },
-	}
-}
-
-// TryAcquire implements driver.Locker.
-func (l *Locker) TryAcquire(ctx context.Context, c driver.Claim) (driver.Answer, error) {
-	return ask(ctx, l, driver.OpAcquire, c.Key, func(ctx context.Context) (answer driver.Answer, err error) {
-		err = errShared
-		if isPlain(c) {
-			answer, err = l.acquireAlone(ctx, c)
-		}
-		if errors.Is(err, errShared) {
-			answer, err = change(ctx, l, c.Key, func(r *row) (driver.Answer, holders.Effect) { return r.acquire(c) })
-		}
-		if errors.Is(err, errRaces) {
-			return driver.Answer{State: driver.Busy, Reason: driver.Undecided, Left: time.Millisecond}, nil
-		}
-		return answer, err
-	})
-}
-
-// Release implements driver.Locker.
-func (l *Locker) Release(ctx context.Context, c driver.Claim, after driver.After) (bool, error) {
-	after.Record = bytes.Clone(after.Record) // the statement may outlast the call
-	released, err := ask(ctx, l, driver.OpRelease, c.Key, func(ctx context.Context) (bool, error) {
-		if c.MaxHolders <= 1 {
-			if held, err := l.releaseAlone(ctx, c, after); !errors.Is(err, errShared) {
-				return held, err
-			}
-		}
-		return change(ctx, l, c.Key, func(r *row) (bool, holders.Effect) { return r.Release(c, after, r.now) })
-	})
-	if released {
-		l.subscriber.notify(payload(c.Key)) // the server notifies other processes
-		l.cleanSometimes()
-	}
-	return released, err
-}
+func WithoutSetConfig() Option { return func(l *Locker) { l.dialect.noSettings = true } }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/seed-1795987d/onerun/backend/internal/sqlstore"
 	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
@@ -27,7 +28,7 @@ func split(table string) (schema, name string) {
 
 // newPlace returns the place of a table. unqualified says that the schema was found by the search
 // path of a session, so grants compare it with that of theirs.
-func (l *Locker) newPlace(schema, table string, unqualified bool) *place {
+func (d *dialect) newPlace(schema, table string, unqualified bool) *place {
 	p := &place{schema: schema, table: table}
 	elsewhere := "false"
 	if unqualified {
@@ -35,10 +36,10 @@ func (l *Locker) newPlace(schema, table string, unqualified bool) *place {
 			quote(table), strings.ReplaceAll(p.quoted(), "'", "''"))
 	}
 	asynchronous := "set_config('synchronous_commit', 'off', true)"
-	if l.noSettings {
+	if d.noSettings {
 		asynchronous = "NULL"
 	}
-	p.statements = newStatements(defaultTable, p.quoted(), "ELSEWHERE", elsewhere, "ASYNCHRONOUS", asynchronous)
+	p.statements = sqlstore.Statements(sources, defaultTable, p.quoted(), "ELSEWHERE", elsewhere, "ASYNCHRONOUS", asynchronous)
 	return p
 }
 
@@ -60,44 +61,50 @@ func (p *place) channel() string {
 	return p.table + "_" + hex.EncodeToString(sum[:4])
 }
 
+// Prepare implements sqlstore.Dialect.
+func (d *dialect) Prepare(ctx context.Context) error {
+	_, err := d.resolve(ctx)
+	return err
+}
+
 // resolve returns the place of the table, which the first call finds. It stays the same from then
 // on, whatever the sessions of the pool have as their search path.
-func (l *Locker) resolve(ctx context.Context) (*place, error) {
-	if p := l.place.Load(); p != nil {
+func (d *dialect) resolve(ctx context.Context) (*place, error) {
+	if p := d.place.Load(); p != nil {
 		return p, nil
 	}
-	p, err := l.find(ctx)
+	p, err := d.find(ctx)
 	if err != nil {
 		return nil, err
 	}
-	l.place.CompareAndSwap(nil, p)
-	return l.place.Load(), nil
+	d.place.CompareAndSwap(nil, p)
+	return d.place.Load(), nil
 }
 
 // find finds the table by the search path of a session. Of several schemas that have the table, it
 // takes none by a path that was changed by SET: the next session, or another process, would find
 // another one, and two holders would not exclude each other.
-func (l *Locker) find(ctx context.Context) (*place, error) {
+func (d *dialect) find(ctx context.Context) (*place, error) {
 	var schema string
 	var temporary, changed bool
 	var tables int
-	err := l.db.QueryRowContext(ctx, resolveSource, quote(l.table), l.table).Scan(&schema, &temporary, &tables, &changed)
+	err := d.db.QueryRowContext(ctx, resolveSource, quote(d.table), d.table).Scan(&schema, &temporary, &tables, &changed)
 	switch {
 	case err != nil:
 		return nil, err
 	case temporary:
-		return nil, l.misplaced("the session has a temporary table of that name")
+		return nil, d.misplaced("the session has a temporary table of that name")
 	case tables > 1 && changed:
-		return nil, l.misplaced("several schemas have the table, and a SET has changed the session's search_path: name the schema")
+		return nil, d.misplaced("several schemas have the table, and a SET has changed the session's search_path: name the schema")
 	}
-	return l.newPlace(schema, l.table, true), nil
+	return d.newPlace(schema, d.table, true), nil
 }
 
 // errElsewhere is the end of a claim whose session would find another table.
-func (l *Locker) errElsewhere() error {
-	return l.misplaced(fmt.Sprintf("the session's search_path finds the table in another schema than %q: name the schema", l.place.Load().schema))
+func (d *dialect) errElsewhere() error {
+	return d.misplaced(fmt.Sprintf("the session's search_path finds the table in another schema than %q: name the schema", d.place.Load().schema))
 }
 
-func (l *Locker) misplaced(reason string) error {
-	return &driver.SettingError{Setting: "WithTable", Value: l.table, Reason: reason}
+func (d *dialect) misplaced(reason string) error {
+	return &driver.SettingError{Setting: "WithTable", Value: d.table, Reason: reason}
 }

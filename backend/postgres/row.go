@@ -3,80 +3,33 @@ package postgres
 import (
 	"context"
 	"database/sql"
-	"encoding/base64"
-	"encoding/json"
-	"fmt"
-	"slices"
-	"time"
 
 	"github.com/seed-1795987d/onerun/backend/internal/holders"
-	"github.com/seed-1795987d/onerun/guard/driver"
+	"github.com/seed-1795987d/onerun/backend/internal/sqlstore"
 )
 
-// A row is a key as it was read at a moment of the server's clock. What has ended is not in it.
-type row struct {
-	now     time.Time
-	version int64 // 0 if there is no row
-	last    uint64
-	holders.Key
-}
-
-// acquire decides any claim.
-func (r *row) acquire(c driver.Claim) (driver.Answer, holders.Effect) {
-	known := r.last != 0
-	if !known { // it may have been forgotten
-		r.last = holders.Clock(r.now) + holders.Ahead - 1
+// Change implements sqlstore.Dialect.
+func (d *dialect) Change(ctx context.Context, key string, decide sqlstore.Decide) error {
+	read := func() (*sqlstore.Row, error) {
+		return scan(d.db.QueryRowContext(ctx, d.sql("read"), []byte(key)))
 	}
-	return r.Acquire(c, r.now, &r.last, known)
-}
-
-// change reads the key, lets decide change it, and writes it if nobody else has written it since.
-// Otherwise it begins again.
-func change[T any](
-	ctx context.Context, l *Locker, key string, decide func(r *row) (T, holders.Effect),
-) (answer T, err error) {
-	err = repeat(func() (written bool, err error) {
-		r, err := l.read(ctx, key)
-		if err != nil {
-			return false, err
-		}
-		var effect holders.Effect
-		if answer, effect = decide(r); effect == holders.Nothing {
-			return true, nil
-		}
-		return l.write(ctx, key, r, effect)
+	return sqlstore.ByVersion(isRace, read, decide, func(r *sqlstore.Row, effect holders.Effect) (bool, error) {
+		return d.write(ctx, key, r, effect)
 	})
-	return answer, err
 }
 
-// races is how often repeat repeats. Each time, another claim has made progress.
-const races = 20
-
-// repeat calls f until it is done or has failed. It begins again at once if another transaction has
-// changed the row that f had read. It fails with errRaces if that happens too often.
-func repeat(f func() (done bool, err error)) error {
-	for range races {
-		if done, err := f(); done || err != nil && !isRace(err) {
-			return err
-		}
-	}
-	return errRaces
-}
-
-func (l *Locker) read(ctx context.Context, key string) (*row, error) {
-	return scan(l.db.QueryRowContext(ctx, l.sql("read"), []byte(key)))
+// Lock implements sqlstore.Dialect.
+func (d *dialect) Lock(ctx context.Context, tx sqlstore.Tx, key string) (*sqlstore.Row, error) {
+	return scan(tx.QueryRowContext(ctx, d.sql("check"), []byte(key)))
 }
 
 // scan returns the row that a statement has read.
-func scan(answer *sql.Row) (*row, error) {
-	var r row
+func scan(answer *sql.Row) (*sqlstore.Row, error) {
 	var standby bool
-	var now, fence, last, ends int64
-	var state, id string
+	var c sqlstore.Columns
 	var label, record encoded
-	var text []byte
 	err := answer.Scan(
-		&standby, &now, &r.version, &state, &id, &label, &fence, &last, &ends, &record, &text,
+		&standby, &c.Now, &c.Version, &c.State, &c.ID, &label, &c.Fence, &c.Last, &c.Ends, &record, &c.Sharing,
 	)
 	if err == nil && standby {
 		err = errStandby
@@ -84,88 +37,30 @@ func scan(answer *sql.Row) (*row, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.now, r.last = time.UnixMicro(now).UTC(), uint64(last)
-	switch state {
-	case "", free:
-	case held, kept, done:
-		r.Holders = []holders.Holder{{
-			ID: id, MaxHolders: 1, Fence: uint64(fence), First: uint64(fence), Last: uint64(last),
-			Label: string(label), Released: state != held, Ends: time.UnixMicro(ends),
-		}}
-		r.Done, r.Record = state == done, record
-	case shared:
-		if r.Key, err = decode(text); err != nil {
-			return nil, fmt.Errorf("the column sharing: %w", err)
-		}
-	default:
-		return nil, fmt.Errorf("the column state has %q", state)
-	}
-	r.Expire(r.now)
-	return &r, nil
+	c.Label, c.Record = label, record
+	return c.Row()
 }
 
 // write writes the row if its version is still the same.
-func (l *Locker) write(ctx context.Context, key string, r *row, effect holders.Effect) (written bool, err error) {
-	state, ends := free, r.now
-	var id, label string
-	var text sql.NullString
-	fence := r.last
-	switch {
-	case r.IsFree():
-	case len(r.Holders) == 1 && r.Holders[0].MaxHolders == 1 && r.Wanted.ID == "":
-		h := r.Holders[0]
-		state, id, label, fence, ends = held, h.ID, h.Label, h.Fence, h.Ends
-		if h.Released {
-			state = kept
-		}
-		if r.Done {
-			state = done
-		}
-	default:
-		state, ends = shared, r.Ends()
-		text = sql.NullString{String: encode(r.Key), Valid: true}
+func (d *dialect) write(
+	ctx context.Context, key string, r *sqlstore.Row, effect holders.Effect,
+) (written bool, err error) {
+	c := r.Columns()
+	var record any // a NULL, unless it is a record
+	if c.Record != nil {
+		record = c.Record
 	}
-	var record any
-	if state == done {
-		record = append([]byte{}, r.Record...)
-	}
+	sharing := sql.NullString{String: string(c.Sharing), Valid: c.Sharing != nil}
 	grants := effect == holders.Granted || effect == holders.Joined
 	var notify, elsewhere bool
-	err = l.db.QueryRowContext(ctx, l.sql("write"),
-		[]byte(key), r.version, state, id, []byte(label), int64(fence), int64(r.last),
-		ceilMicro(ends), record, text, grants,
+	err = d.db.QueryRowContext(ctx, d.sql("write"),
+		[]byte(key), c.Version, c.State, c.ID, c.Label, c.Fence, c.Last, c.Ends, record, sharing, grants,
 	).Scan(&written, &notify, &elsewhere)
 	if err == nil && elsewhere {
-		err = l.errElsewhere()
+		err = d.errElsewhere()
 	}
 	if err == nil && notify && (effect == holders.Freed || effect == holders.Joined) {
-		l.sender.send(payload(key))
+		d.sender.send(sqlstore.Payload(key))
 	}
 	return written, err
 }
-
-// encode returns the column sharing. Labels in it are in base64: jsonb holds no bytes.
-func encode(k holders.Key) string {
-	k.Holders = slices.Clone(k.Holders)
-	for i, h := range k.Holders {
-		k.Holders[i].Label = base64.StdEncoding.EncodeToString([]byte(h.Label))
-	}
-	return toJSON(k)
-}
-
-func decode(text []byte) (k holders.Key, err error) {
-	if err := json.Unmarshal(text, &k); err != nil {
-		return k, err
-	}
-	for i, h := range k.Holders {
-		label, err := base64.StdEncoding.DecodeString(h.Label)
-		if err != nil {
-			return k, err
-		}
-		k.Holders[i].Label = string(label)
-	}
-	return k, nil
-}
-
-// ceilMicro returns a time in microseconds since 1970, rounded up.
-func ceilMicro(t time.Time) int64 { return t.Add(time.Microsecond - 1).UnixMicro() }

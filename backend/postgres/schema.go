@@ -34,30 +34,30 @@ CREATE INDEX IF NOT EXISTS onerun_leases_forget_on ON onerun_leases (forget_on);
 // the same time. It needs the right to create a table. Without that right, have an administrator
 // apply Schema.
 func (l *Locker) Migrate(ctx context.Context) error {
-	if err := l.wrong; err != nil {
+	if err := l.Describe().Err; err != nil {
 		return err
 	}
-	if err := l.migrate(ctx); err != nil {
-		return fmt.Errorf("postgres: migrate %s: %w", l.table, err)
+	if err := l.dialect.migrate(ctx); err != nil {
+		return fmt.Errorf("postgres: migrate %s: %w", l.dialect.table, err)
 	}
 	return nil
 }
 
-func (l *Locker) migrate(ctx context.Context) (err error) {
+func (d *dialect) migrate(ctx context.Context) (err error) {
 	createTable, createIndex, _ := strings.Cut(strings.TrimSuffix(Schema, ";\n"), ";\n")
-	name := `"` + strings.ReplaceAll(l.table, ".", `"."`) + `"`
-	if err := create(ctx, l.db, name, strings.ReplaceAll(createTable, defaultTable, name)); err != nil {
+	name := `"` + strings.ReplaceAll(d.table, ".", `"."`) + `"`
+	if err := create(ctx, d.db, name, strings.ReplaceAll(createTable, defaultTable, name)); err != nil {
 		return err
 	}
 	var p *place
-	if schema, table := split(l.table); schema != "" {
-		p = l.newPlace(schema, table, false)
-	} else if p, err = l.find(ctx); err != nil { // the session of the index can have another path
+	if schema, table := split(d.table); schema != "" {
+		p = d.newPlace(schema, table, false)
+	} else if p, err = d.find(ctx); err != nil { // the session of the index can have another path
 		return err
 	}
 	index := quote(p.table + "_forget_on")
 	names := strings.NewReplacer(defaultTable+"_forget_on", index, defaultTable, p.quoted())
-	return create(ctx, l.db, quote(p.schema)+"."+index, names.Replace(createIndex))
+	return create(ctx, d.db, quote(p.schema)+"."+index, names.Replace(createIndex))
 }
 
 // create runs a CREATE … IF NOT EXISTS if what it creates, a quoted name, does not exist: also the

@@ -6,11 +6,8 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
-	"regexp"
-	"strconv"
-	"strings"
 
-	"github.com/seed-1795987d/onerun/backend/internal/holders"
+	"github.com/seed-1795987d/onerun/backend/internal/sqlstore"
 )
 
 // sources has a file for each statement.
@@ -23,32 +20,13 @@ var sources embed.FS
 //go:embed resolve.sql
 var resolveSource string
 
-// comments are those of the sources, which the server need not read.
-var comments = regexp.MustCompile(`(?m)^--.*\n|[ \t]*-- .*$`)
-
-// newStatements returns the statements by the names of their files, with words replaced by what
-// follows each of them.
-func newStatements(words ...string) map[string]string {
-	names := strings.NewReplacer(append(words, "AHEAD", strconv.Itoa(holders.Ahead))...)
-	files, _ := sources.ReadDir(".") // cannot fail
-	statements := map[string]string{}
-	for _, file := range files {
-		source, _ := sources.ReadFile(file.Name())
-		statements[strings.TrimSuffix(file.Name(), ".sql")] = names.Replace(comments.ReplaceAllString(string(source), ""))
-	}
-	return statements
-}
-
 // sql returns a statement for the table, after resolve.
-func (l *Locker) sql(name string) string { return l.place.Load().statements[name] }
-
-// A scanFunc reads the columns of a row, as sql.Rows.Scan does.
-type scanFunc func(columns ...any) error
+func (d *dialect) sql(name string) string { return d.place.Load().statements[name] }
 
 // query calls f for each row of the answer to a statement. The first column, which f does not read,
 // says whether the server is a standby: it may be behind, so its answer does not count.
-func (l *Locker) query(ctx context.Context, f func(scan scanFunc) error, statement string, args ...any) error {
-	rows, err := l.db.QueryContext(ctx, statement, args...)
+func (d *dialect) query(ctx context.Context, f func(scan sqlstore.ScanFunc) error, statement string, args ...any) error {
+	rows, err := d.db.QueryContext(ctx, statement, args...)
 	if err != nil {
 		return err
 	}
@@ -61,8 +39,8 @@ func (l *Locker) query(ctx context.Context, f func(scan scanFunc) error, stateme
 	return rows.Err()
 }
 
-// withoutStandby returns a scanFunc for the columns after the first one.
-func withoutStandby(scan scanFunc) scanFunc {
+// withoutStandby returns a ScanFunc for the columns after the first one.
+func withoutStandby(scan sqlstore.ScanFunc) sqlstore.ScanFunc {
 	return func(columns ...any) error {
 		var standby bool
 		err := scan(append([]any{&standby}, columns...)...)

@@ -1,4 +1,4 @@
-package postgres
+package sqlstore
 
 import (
 	"container/list"
@@ -7,7 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/seed-1795987d/onerun/backend/internal/contain"
 	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
@@ -90,21 +89,4 @@ func (g *gate) admit() {
 		g.inside++
 		close(g.waiting.Remove(g.waiting.Front()).(chan struct{}))
 	}
-}
-
-// inBackground calls f, which no caller waits for, through the gate of all calls, when the table is
-// known.
-func (l *Locker) inBackground(ctx context.Context, within time.Duration, f func(ctx context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, within)
-	defer cancel()
-	if err := l.calls.enter(ctx, driver.OpInspect); err != nil {
-		return err
-	}
-	defer l.calls.leave(driver.OpInspect)
-	return contain.Err(func() error {
-		if _, err := l.resolve(ctx); err != nil {
-			return err
-		}
-		return f(ctx)
-	})
 }

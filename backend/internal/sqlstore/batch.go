@@ -1,4 +1,4 @@
-package postgres
+package sqlstore
 
 import (
 	"context"
@@ -10,8 +10,6 @@ import (
 	"github.com/seed-1795987d/onerun/backend/internal/holders"
 	"github.com/seed-1795987d/onerun/guard/driver"
 )
-
-var _ driver.Async = (*Locker)(nil)
 
 const (
 	// maxBatch is how many claims a statement renews, unless a single call has more.
@@ -46,16 +44,16 @@ func (l *Locker) renewBatch(ctx context.Context, claims []driver.Claim, done fun
 	slots := make(chan struct{}, maxSingle)
 	var single sync.WaitGroup
 	for i, a := range l.merger.renew(ctx, claims) {
-		if !a.again {
-			done(i, driver.Answer{Held: a.held}, a.err)
+		if !a.Again {
+			done(i, driver.Answer{Held: a.Held}, a.err)
 			continue
 		}
 		single.Go(func() {
 			slots <- struct{}{}
 			defer func() { <-slots }()
-			held, err := ask(ctx, l, driver.OpRenew, claims[i].Key, func(ctx context.Context) (bool, error) {
-				return change(ctx, l, claims[i].Key, func(r *row) (bool, holders.Effect) {
-					return r.Renew(claims[i], r.now, &r.last)
+			held, err := Ask(ctx, l, driver.OpRenew, claims[i].Key, func(ctx context.Context) (bool, error) {
+				return change(ctx, l, claims[i].Key, func(r *Row) (bool, holders.Effect) {
+					return r.Renew(claims[i], r.Now, &r.Last)
 				})
 			})
 			done(i, driver.Answer{Held: held}, err)
@@ -64,11 +62,10 @@ func (l *Locker) renewBatch(ctx context.Context, claims []driver.Claim, done fun
 	single.Wait()
 }
 
-// A batchAnswer is the answer to a claim of a batch. If again is set, the claim must be renewed by
-// itself.
+// A batchAnswer is the answer to a claim of a batch.
 type batchAnswer struct {
-	held, again bool
-	err         error
+	Renewal
+	err error
 }
 
 // A batch is the claims of a call. The answers are in the same order.
@@ -173,48 +170,23 @@ func (m *merger) run(batches []*batch) {
 			b.answered <- b.fail(m.locker, err)
 			continue
 		}
-		n := len(b.claims)
-		b.answered <- answers[:n:n]
-		answers = answers[n:]
+		mine := make([]batchAnswer, len(b.claims))
+		for i := range mine {
+			mine[i].Renewal = answers[i]
+		}
+		b.answered <- mine
+		answers = answers[len(mine):]
 	}
 }
 
-// A batchClaim is a claim in the statement of a batch.
-type batchClaim struct {
-	I       int    `json:"i"`
-	Key     []byte `json:"key"`
-	ID      string `json:"id"`
-	Fence   uint64 `json:"fence"`
-	Reserve int    `json:"reserve"`
-	TTL     int64  `json:"ttl"`
-}
-
-// renewAll renews the claims of batches by one statement. A claim can be in several batches,
-// because a renewal that has no answer yet may be repeated.
-func (l *Locker) renewAll(ctx context.Context, batches []*batch) ([]batchAnswer, error) {
-	var claims []batchClaim
+// renewAll renews the claims of batches at once. A claim can be in several batches, because a
+// renewal that has no answer yet may be repeated.
+func (l *Locker) renewAll(ctx context.Context, batches []*batch) ([]Renewal, error) {
+	var claims []driver.Claim
 	for _, b := range batches {
-		for _, c := range b.claims {
-			claims = append(claims, batchClaim{len(claims), []byte(c.Key), c.ID, c.Fence, max(c.Fences.Reserve, 0), micros(c.TTL)})
-		}
+		claims = append(claims, b.claims...)
 	}
-	return ask(ctx, l, driver.OpRenew, string(claims[0].Key), func(ctx context.Context) ([]batchAnswer, error) {
-		answers := make([]batchAnswer, len(claims))
-		err := l.query(ctx, func(scan scanFunc) error {
-			var i int
-			var a batchAnswer
-			err := scan(&i, &a.held, &a.again)
-			if err == nil {
-				answers[i] = a
-			}
-			return err
-		}, l.sql("renew_batch"), toJSON(claims))
-		if isRace(err) {
-			for i := range answers {
-				answers[i] = batchAnswer{again: true}
-			}
-			err = nil
-		}
-		return answers, err
+	return Ask(ctx, l, driver.OpRenew, claims[0].Key, func(ctx context.Context) ([]Renewal, error) {
+		return l.dialect.Renew(ctx, claims)
 	})
 }

@@ -1,14 +1,10 @@
-package postgres
+package sqlstore
 
 import (
 	"context"
 	"sync"
 	"time"
-
-	"github.com/seed-1795987d/onerun/guard/driver"
 )
-
-var _ driver.Subscriber = (*Locker)(nil)
 
 const (
 	// pollEvery is how often a Locker without notifications looks at the keys of its subscribers.
@@ -21,9 +17,10 @@ const (
 
 // A subscriber calls the subscribers of keys. Its goroutines run while there are subscriptions.
 type subscriber struct {
-	locker *Locker
-	listen ListenFunc    // or nil
-	change chan struct{} // has one element if there is something to do
+	locker   *Locker
+	listener Listener      // or nil
+	every    time.Duration // see pollEvery
+	change   chan struct{} // has one element if there is something to do
 
 	mu        sync.Mutex
 	keys      map[string]*subscribedKey // by payload
@@ -47,12 +44,12 @@ type subscription struct {
 }
 
 // Subscribe implements driver.Subscriber. All subscriptions of a Locker share a statement or a
-// connection, see WithListener.
+// connection.
 func (l *Locker) Subscribe(key, _ string, notify func(in time.Duration)) (stop func()) {
 	if l.wrong != nil {
 		return func() {}
 	}
-	s, payload, me := &l.subscriber, payload(key), &subscription{notify: notify}
+	s, payload, me := &l.subscriber, Payload(key), &subscription{notify: notify}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.keys == nil {
@@ -93,7 +90,7 @@ func (s *subscriber) run() {
 	for {
 		ctx, cancel := context.WithCancel(context.Background())
 		var listener sync.WaitGroup
-		if s.listen != nil {
+		if s.listener != nil {
 			listener.Go(func() { s.keepListening(ctx) })
 		}
 		s.serve(ctx)
@@ -118,7 +115,7 @@ func (s *subscriber) serve(ctx context.Context) {
 		s.mu.Lock()
 		idle, listening := len(s.keys) == 0, s.listening
 		s.mu.Unlock()
-		pause := pollEvery
+		pause := s.every
 		switch {
 		case !idle && listening:
 			idleSince = time.Time{}
@@ -134,7 +131,7 @@ func (s *subscriber) serve(ctx context.Context) {
 		case idleSince.IsZero():
 			idleSince = time.Now()
 		}
-		if idle && (s.listen == nil || time.Since(idleSince) >= linger) {
+		if idle && (s.listener == nil || time.Since(idleSince) >= linger) {
 			return
 		}
 		timer.Reset(pause)

@@ -1,30 +1,27 @@
-package postgres
+package sqlstore
 
 import (
 	"bytes"
 	"context"
+	"slices"
 
 	"github.com/seed-1795987d/onerun/backend/internal/holders"
 	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
-var _ driver.Inspector = (*Locker)(nil)
-
 // Show implements driver.Inspector.
 func (l *Locker) Show(ctx context.Context, key string) (driver.KeyInfo, error) {
-	return ask(ctx, l, driver.OpInspect, key, func(ctx context.Context) (info driver.KeyInfo, err error) {
-		r, err := l.read(ctx, key)
-		if err != nil {
-			return info, err
-		}
-		return r.Show(r.now), nil
+	return Ask(ctx, l, driver.OpInspect, key, func(ctx context.Context) (driver.KeyInfo, error) {
+		return change(ctx, l, key, func(r *Row) (driver.KeyInfo, holders.Effect) { return r.Show(r.Now), holders.Nothing })
 	})
 }
 
 // Marked implements driver.Inspector.
 func (l *Locker) Marked(ctx context.Context, keys []string) ([]bool, error) {
-	key := func(i int) string { return keys[i] }
-	return queryEach(ctx, l, driver.OpInspect, keys, key, scanOne[bool], "marked")
+	keys = slices.Clone(keys) // the statement may outlast the call
+	return Ask(ctx, l, driver.OpInspect, keys[0], func(ctx context.Context) ([]bool, error) {
+		return l.dialect.Marked(ctx, keys)
+	})
 }
 
 // Keys implements driver.Inspector. The cursor is the last key of the page.
@@ -32,16 +29,8 @@ func (l *Locker) Keys(
 	ctx context.Context, prefix, cursor string, n int,
 ) (keys []string, next string, err error) {
 	n = max(n, 1)
-	keys, err = ask(ctx, l, driver.OpInspect, prefix, func(ctx context.Context) (keys []string, err error) {
-		err = l.query(ctx, func(scan scanFunc) error {
-			var key encoded
-			err := scan(&key)
-			if key != nil {
-				keys = append(keys, string(key))
-			}
-			return err
-		}, l.sql("keys"), []byte(prefix), after([]byte(prefix)), []byte(cursor), n)
-		return keys, err
+	keys, err = Ask(ctx, l, driver.OpInspect, prefix, func(ctx context.Context) ([]string, error) {
+		return l.dialect.Keys(ctx, []byte(prefix), after([]byte(prefix)), []byte(cursor), n)
 	})
 	if len(keys) == n {
 		next = keys[n-1]
@@ -50,7 +39,7 @@ func (l *Locker) Keys(
 }
 
 // after returns the first key after those that begin with the prefix, or nil if there is none.
-func after(prefix []byte) any {
+func after(prefix []byte) []byte {
 	prefix = bytes.TrimRight(bytes.Clone(prefix), "\xff")
 	if len(prefix) == 0 {
 		return nil
@@ -61,19 +50,19 @@ func after(prefix []byte) any {
 
 // Break implements driver.Inspector.
 func (l *Locker) Break(ctx context.Context, key, id string, b driver.Break) (bool, error) {
-	return l.operate(ctx, key, func(r *row) (bool, holders.Effect) { return r.Break(id, b) })
+	return l.operate(ctx, key, func(r *Row) (bool, holders.Effect) { return r.Break(id, b) })
 }
 
 // Forget implements driver.Inspector.
 func (l *Locker) Forget(ctx context.Context, key string) (bool, error) {
-	return l.operate(ctx, key, func(r *row) (bool, holders.Effect) { return r.Forget() })
+	return l.operate(ctx, key, func(r *Row) (bool, holders.Effect) { return r.Forget() })
 }
 
 // operate changes a key for an operator.
 func (l *Locker) operate(
-	ctx context.Context, key string, f func(r *row) (bool, holders.Effect),
+	ctx context.Context, key string, f func(r *Row) (bool, holders.Effect),
 ) (bool, error) {
-	return ask(ctx, l, driver.OpInspect, key, func(ctx context.Context) (bool, error) {
+	return Ask(ctx, l, driver.OpInspect, key, func(ctx context.Context) (bool, error) {
 		return change(ctx, l, key, f)
 	})
 }

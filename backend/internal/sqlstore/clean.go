@@ -1,4 +1,4 @@
-package postgres
+package sqlstore
 
 import (
 	"context"
@@ -20,13 +20,8 @@ const (
 // deleted. A Locker does that by itself, after each 256th release. Call Clean if a process stops
 // after a few releases, as a job does, and no other process uses the table.
 func (l *Locker) Clean(ctx context.Context, limit int) (deleted int, err error) {
-	return ask(ctx, l, driver.OpCleanUp, "", func(ctx context.Context) (int, error) {
-		result, err := l.db.ExecContext(ctx, l.sql("clean"), limit)
-		if err != nil {
-			return 0, err
-		}
-		n, err := result.RowsAffected()
-		return int(n), err
+	return Ask(ctx, l, driver.OpCleanUp, "", func(ctx context.Context) (int, error) {
+		return l.dialect.Clean(ctx, limit)
 	})
 }
 

@@ -1,4 +1,4 @@
-package postgres
+package sqlstore
 
 import (
 	"context"
@@ -29,12 +29,11 @@ func (s *subscriber) mark(ctx context.Context) {
 	if len(due) == 0 {
 		return
 	}
-	err := s.locker.inBackground(ctx, lookWithin, func(ctx context.Context) error {
-		_, err := s.locker.db.ExecContext(ctx, s.locker.sql("mark"), keysOf(due), micros(markFor))
-		return err
+	err := s.locker.InBackground(ctx, lookWithin, func(ctx context.Context) error {
+		return s.listener.Mark(ctx, namesOf(due), markFor)
 	})
 	if err != nil {
-		time.AfterFunc(pollEvery, s.signal) // serve then tries it again
+		time.AfterFunc(s.every, s.signal) // serve then tries it again
 		return
 	}
 	var calls []*subscription
@@ -51,17 +50,11 @@ func (s *subscriber) mark(ctx context.Context) {
 // look looks at the keys, and calls the subscribers of those that may be free.
 func (s *subscriber) look(ctx context.Context) {
 	keys := s.subscribed(func(*subscribedKey) bool { return true })
-	versions, open := make([]int64, len(keys)), make([]bool, len(keys))
-	err := s.locker.inBackground(ctx, lookWithin, func(ctx context.Context) error {
-		return s.locker.query(ctx, func(scan scanFunc) error {
-			var i, version int64
-			var isOpen bool
-			err := scan(&i, &version, &isOpen)
-			if err == nil {
-				versions[i-1], open[i-1] = version, isOpen
-			}
-			return err
-		}, s.locker.sql("poll"), keysOf(keys))
+	names := namesOf(keys)
+	var seen []Seen
+	err := s.locker.InBackground(ctx, lookWithin, func(ctx context.Context) (err error) {
+		seen, err = s.locker.dialect.Look(ctx, names)
+		return err
 	})
 	if err != nil {
 		return // the next look finds what has changed
@@ -69,9 +62,11 @@ func (s *subscriber) look(ctx context.Context) {
 	var calls []*subscription
 	s.mu.Lock()
 	for i, k := range keys {
-		changed := k.version != versions[i] // also if this is the first look
-		k.version = versions[i]
-		calls = append(calls, k.pending(changed && open[i])...)
+		changed := seen != nil && k.version != seen[i].Version // also if this is the first look
+		if changed {
+			k.version = seen[i].Version
+		}
+		calls = append(calls, k.pending(changed && seen[i].Open)...)
 	}
 	s.mu.Unlock()
 	callAll(calls)
@@ -89,11 +84,9 @@ func (s *subscriber) subscribed(due func(k *subscribedKey) bool) (keys []*subscr
 	return keys
 }
 
-// keysOf returns the keys in JSON.
-func keysOf(subscribed []*subscribedKey) string {
-	var keys [][]byte
+func namesOf(subscribed []*subscribedKey) (names []string) {
 	for _, k := range subscribed {
-		keys = append(keys, []byte(k.key))
+		names = append(names, k.key)
 	}
-	return toJSON(keys)
+	return names
 }

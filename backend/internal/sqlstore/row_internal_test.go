@@ -1,4 +1,4 @@
-package postgres
+package sqlstore
 
 import (
 	"testing"
@@ -26,11 +26,11 @@ func TestEncode_keepsTheFormOfTheColumn(t *testing.T) {
 			"ends": "2026-11-26T01:02:03.000004Z"},
 		{"id": "b", "max_holders": 3, "fence": 8, "first": 8, "last": 8, "released": true,
 			"ends": "2026-11-26T01:02:03.000004Z"}
-	], "wanted": {"id": "w", "max_holders": 1, "until": "2026-11-26T01:02:03.000004Z"}}`, text)
-	decoded, err := decode([]byte(text))
+	], "wanted": {"id": "w", "max_holders": 1, "until": "2026-11-26T01:02:03.000004Z"}}`, string(text))
+	decoded, err := decode(text)
 	require.NoError(t, err)
 	require.Equal(t, k, decoded)
-	empty, err := decode([]byte(encode(holders.Key{})))
+	empty, err := decode(encode(holders.Key{}))
 	require.NoError(t, err)
 	require.Equal(t, holders.Key{}, empty)
 }
