@@ -56,16 +56,19 @@ func recordable(h http.Header) bool {
 }
 
 // hasTrailers reports whether an answer has headers that come after its body.
-func hasTrailers(h http.Header) bool {
-	if len(h["Trailer"]) > 0 {
-		return true
-	}
-	for name := range h {
+func hasTrailers(h http.Header) bool { return len(h["Trailer"]) > 0 || trailers(h) != nil }
+
+// trailers returns the headers that come after the body, and are not in the header Trailer.
+func trailers(h http.Header) (found http.Header) {
+	for name, values := range h {
 		if strings.HasPrefix(name, http.TrailerPrefix) {
-			return true
+			if found == nil {
+				found = http.Header{}
+			}
+			found[name] = values
 		}
 	}
-	return false
+	return found
 }
 
 // isEventStream reports whether an answer is a stream of server-sent events, which has no end.

@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"reflect"
 	"time"
 )
 
@@ -118,4 +119,11 @@ func hijacksUnseen(w http.ResponseWriter) bool {
 		}
 		w = inner.Unwrap()
 	}
+}
+
+// sendsAtOnce reports whether w is a writer of net/http that takes the header as it is when
+// WriteHeader is called. http.TimeoutHandler's takes what the header is in the end.
+func sendsAtOnce(w http.ResponseWriter) bool {
+	t := reflect.TypeOf(w)
+	return t.Kind() == reflect.Pointer && t.Elem().PkgPath() == "net/http" && !ofTimeoutHandler(w)
 }

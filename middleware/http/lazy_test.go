@@ -39,6 +39,8 @@ func (w *lazyWriter) Flush() {
 // Status is like that of gin: the last status before the first byte counts.
 func (w *lazyWriter) Status() int { return w.status }
 
+func (w *lazyWriter) WriteHeaderNow() { w.send() }
+
 func (w *lazyWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 func (w *lazyWriter) send() {

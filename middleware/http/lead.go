@@ -10,28 +10,21 @@ import (
 )
 
 // Handle implements idempotent.Transport: it runs the handler and records its answer.
-func (q *exchange) Handle(ctx context.Context) idempotent.Left {
+func (q *exchange) Handle(ctx context.Context) (left idempotent.Left) {
 	m := q.m
-	if m.Shadow {
-		q.run(ctx, recording{most: m.Records()})
-		return q.conclude()
+	how := recording{most: m.Records()}
+	if !m.Shadow {
+		q.client = interrupter{ctx: ctx, q: q}
+		defer q.client.stop()
+		how = recording{most: m.MaxAnswer, keep: true, tolerant: !m.ClientCancel, client: &q.client}
 	}
-	q.client = interrupter{ctx: ctx, q: q}
-	defer q.client.stop()
-	q.run(ctx, recording{most: m.MaxAnswer, keep: true, tolerant: !m.ClientCancel, client: &q.client})
-
-	if ctx.Err() != nil && q.answer.abandon() {
-		q.answer.forget()
-		q.Refuse(idempotent.GivenUp, m.RetryAfter, context.Cause(ctx))
-		if q.answer.abandoned() {
-			return idempotent.Left{Failed: true}
-		}
-	}
-	return q.conclude()
+	q.run(ctx, how, func() { left = q.conclude(ctx) })
+	return left
 }
 
-// run calls the handler with ctx, which contains the run, and records its answer.
-func (q *exchange) run(ctx context.Context, how recording) {
+// run calls the handler with ctx, which contains the run, and records its answer until conclude has
+// returned.
+func (q *exchange) run(ctx context.Context, how recording, conclude func()) {
 	how.ctx, how.run, how.without = ctx, &q.call.Run, q.m.without
 	q.w = ending(q.w)
 	q.answer = newRecorder(q.w, how)
@@ -41,13 +34,20 @@ func (q *exchange) run(ctx context.Context, how recording) {
 			q.answer.close()
 		}
 	}()
-	in := q.in.WithContext(ctx)
-	q.pass(q.answer.writer, in)
+	q.pass(q.answer.writer, q.in.WithContext(ctx))
+	conclude()
 	returned = true
 }
 
-// conclude ends the recording, and returns what the run leaves.
-func (q *exchange) conclude() idempotent.Left {
+// conclude ends the recording, and returns what the run leaves. ctx is the handler's.
+func (q *exchange) conclude(ctx context.Context) idempotent.Left {
+	if ctx.Err() != nil && !q.m.Shadow && q.answer.abandon() {
+		q.answer.forget()
+		q.Refuse(idempotent.GivenUp, q.m.RetryAfter, context.Cause(ctx))
+		if q.answer.abandoned() {
+			return idempotent.Left{Failed: true}
+		}
+	}
 	v := q.answer.end()
 	elsewhere := silence{}
 	if v.silent {
@@ -102,12 +102,13 @@ func (q *exchange) Discard() bool { return q.answer.discard() }
 
 // Bare implements idempotent.Transport.
 func (q *exchange) Bare(ctx context.Context) {
-	q.run(ctx, recording{most: -1})
-	v := q.answer.end()
-	q.status = v.status
-	if v.silent {
-		q.answer.passOn()
-	}
+	q.run(ctx, recording{most: -1}, func() {
+		v := q.answer.end()
+		q.status = v.status
+		if v.silent {
+			q.answer.passOn()
+		}
+	})
 }
 
 // report notifies hooks and observers of the request's end.

@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"reflect"
 	"sync"
 	"sync/atomic"
 
@@ -19,10 +18,12 @@ import (
 // to record it while it can: if the handler flushes. An answer that cannot be replayed is sent at
 // once, too: one that is larger than WithMaxAnswer, a stream, one with trailers.
 type recorder struct {
-	inner  *holder             // in front of the writer that the middleware got
+	inner  http.ResponseWriter // the one that the middleware got
 	writer http.ResponseWriter // what the handler gets: it has the optional methods of that writer
 	recording
 
+	own    bool        // inner is net/http's: the header counts as it is when WriteHeader is called
+	last   bool        // inner is like gin's: the last status before the first byte counts
 	before http.Header // before the handler
 	hidden bool        // the connection can be hijacked without the recorder
 
@@ -34,13 +35,17 @@ type recorder struct {
 	// mu is held while inner is called, so that no write is under way after the end. A write that
 	// waits for its client ends at the deadline that an interrupter sets.
 	mu      sync.Mutex
+	holding bool        // what the handler writes is kept, and not sent
 	free    bool        // what is written passes through unrecorded
 	status  int         // 0 until the answer has begun
-	settled bool        // header is known
+	called  bool        // WriteHeader was, with that status
+	again   []int       // statuses that came after it, which net/http logs
+	written bool        // Write was called
+	settled bool        // what follows is known
+	sent    http.Header // the header that is sent, if it is kept until then
 	header  http.Header // what of it can be replayed
 	length  int64       // of the body, as announced; -1 if it was not
-	body    []byte      // what was sent of it: inner has what is kept
-	zero    [1]string   // the length of an empty body
+	body    []byte      // what there is of it; nil if it cannot be replayed and was sent
 	lost    bool        // it cannot be replayed: too large, a stream, hijacked, with trailers
 	interim bool        // an informational status was sent
 	tardy   bool        // it began after the handler's context had ended
@@ -62,7 +67,8 @@ type recording struct {
 
 // newRecorder returns a recorder in front of w.
 func newRecorder(w http.ResponseWriter, how recording) *recorder {
-	c := &recorder{inner: newHolder(w), recording: how, length: -1, lost: how.most < 0, hidden: hijacksUnseen(w)}
+	c := &recorder{inner: w, recording: how, own: sendsAtOnce(w), length: -1, lost: how.most < 0, hidden: hijacksUnseen(w)}
+	_, c.last = w.(interface{ WriteHeaderNow() })
 	if h := w.Header(); len(h) > 0 {
 		c.before = h.Clone()
 	}
@@ -72,7 +78,7 @@ func newRecorder(w http.ResponseWriter, how recording) *recorder {
 	} else if _, ok := w.(http.Flusher); !ok && canFlush(w) {
 		c.keep = false // it could be flushed without the recorder
 	}
-	c.inner.holding = c.keep && !c.lost && !c.hidden
+	c.holding = c.keep && !c.lost && !c.hidden
 	c.writer = httpsnoop.Wrap(shown, httpsnoop.Hooks{
 		Header: func(next httpsnoop.HeaderFunc) httpsnoop.HeaderFunc {
 			return func() http.Header {
@@ -103,13 +109,6 @@ func newRecorder(w http.ResponseWriter, how recording) *recorder {
 	return c
 }
 
-// sendsAtOnce reports whether w is a writer of net/http that takes the header as it is when
-// WriteHeader is called. http.TimeoutHandler's takes what the header is in the end.
-func sendsAtOnce(w http.ResponseWriter) bool {
-	t := reflect.TypeOf(w)
-	return t.Kind() == reflect.Pointer && t.Elem().PkgPath() == "net/http" && t.Elem().Name() != "timeoutWriter"
-}
-
 // open reports whether the handler may still write.
 func (c *recorder) open() bool { return c.free || !c.closed.Load() }
 
@@ -135,16 +134,8 @@ func (c *recorder) hijack(next httpsnoop.HijackFunc) (net.Conn, *bufio.ReadWrite
 // take notes that the handler has taken over the connection. c.mu must be held.
 func (c *recorder) take() { c.taken, c.lost, c.body = true, true, nil }
 
-// pass sends what is kept of the answer. From now on, what the handler writes is sent at once. c.mu
-// must be held.
-func (c *recorder) pass() {
-	if c.inner.holding && !c.lost {
-		c.body = c.inner.body
-	}
-	c.inner.release()
-}
-
-// writeHeader looks at a status that is about to be sent.
+// writeHeader notes a status, and keeps it or sends it. An informational one in front of the
+// answer's is always sent. So is one that is none: net/http panics.
 func (c *recorder) writeHeader(status int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -152,36 +143,57 @@ func (c *recorder) writeHeader(status int) {
 	if !c.open() {
 		return
 	}
+	begun := c.status != 0
 	c.begin(status)
 	c.interim = c.interim || c.status == 0
-	if c.inner.own && c.status != 0 {
+	if c.status != 0 && (c.own || status == http.StatusSwitchingProtocols) {
 		c.settle()
 	}
-	c.inner.WriteHeader(status)
+	switch {
+	case !c.holding || c.status == 0:
+		c.inner.WriteHeader(status)
+	case !begun:
+		c.called = true
+	case !c.last:
+		c.again = append(c.again, status)
+	}
 }
 
-// begin notes the status, if it is final and the first. c.mu must be held.
+// begin notes the status, if it is final and counts. c.mu must be held.
 func (c *recorder) begin(status int) {
-	if c.status != 0 || c.free || status > 999 || status < 200 && status != http.StatusSwitchingProtocols {
+	if c.status != 0 && !c.last || c.settled || c.free || status > 999 || status < 200 && status != http.StatusSwitchingProtocols {
 		return
 	}
 	c.status, c.tardy = status, c.ctx.Err() != nil
 	c.orphan = status == http.StatusServiceUnavailable && byTimeoutHandler()
 }
 
+// start begins an answer without a status, and settles it. c.mu must be held.
+func (c *recorder) start() {
+	if c.status == 0 {
+		c.begin(http.StatusOK)
+	}
+	c.settle()
+}
+
 // settle notes the header: when net/http's own writer is given the status, and otherwise before the
 // first byte. Many other writers, such as those of gin and of compressors, send then what was set
-// since. A writer like gin's, which sends the status of the last WriteHeader, says which that is. A
-// replay sets all of the header before the status. c.mu must be held.
+// since. A writer such as gin's says which status it will send. A replay sets all of the header
+// before the status. c.mu must be held.
 func (c *recorder) settle() {
 	if c.settled || c.free {
 		return
 	}
 	c.settled = true
-	if status := c.inner.Status(); status >= http.StatusOK {
-		c.status = status
+	if w, ok := c.inner.(interface{ Status() int }); ok && (!c.holding || !c.called) {
+		if status := w.Status(); status >= http.StatusOK {
+			c.status = status
+		}
 	}
 	h := c.inner.Header()
+	if c.holding {
+		c.sent = h.Clone()
+	}
 	if bodyAllowed(c.status) {
 		c.length = contentLength(h)
 	}
@@ -202,14 +214,12 @@ func (c *recorder) settle() {
 func (c *recorder) sniff() {
 	_, typed := c.header["Content-Type"]
 	_, before := c.before["Content-Type"]
-	if typed || before || c.lost || !bodyAllowed(c.status) {
-		return
-	}
-	switch body := c.inner.body; {
-	case len(body) == 0:
+	switch {
+	case typed || before || !bodyAllowed(c.status):
+	case len(c.body) == 0:
 		c.header["Content-Type"] = nil // none
 	case c.inner.Header().Get("Content-Encoding") == "":
-		c.header["Content-Type"] = []string{http.DetectContentType(body)}
+		c.header["Content-Type"] = []string{http.DetectContentType(c.body)}
 	}
 }
 
@@ -223,23 +233,23 @@ func (c *recorder) write(p []byte) (int, error) {
 	if !c.open() {
 		return 0, errEnded
 	}
-	c.begin(http.StatusOK)
-	c.settle()
-	if bodyAllowed(c.status) && !c.lost {
-		if size := len(c.inner.body) + len(c.body) + len(p); size > c.most || c.length >= 0 && int64(size) > c.length {
-			c.lost = true // net/http refuses what is longer than announced
-			c.pass()
-			c.body = nil
-		}
+	c.start()
+	allowed := bodyAllowed(c.status)
+	if size := len(c.body) + len(p); allowed && !c.lost && (size > c.most || c.length >= 0 && int64(size) > c.length) {
+		c.lost = true // net/http refuses what is longer than announced
+		c.pass()
 	}
-	if c.inner.holding {
-		return c.inner.Write(p)
-	}
-	if !c.lost && bodyAllowed(c.status) {
+	c.written = true
+	switch {
+	case allowed && !c.lost:
 		c.body = append(c.body, p...)
-		if c.gone && c.tolerant {
+		if c.holding || c.gone && c.tolerant {
 			return len(p), nil
 		}
+	case c.holding && (len(p) == 0 || ofTimeoutHandler(c.inner)):
+		return len(p), nil // http.TimeoutHandler takes any body, and sends none
+	case c.holding:
+		return 0, http.ErrBodyNotAllowed
 	}
 	c.mayBlock()
 	n, err := c.inner.Write(p)
@@ -255,10 +265,6 @@ func (c *recorder) mayBlock() {
 		c.client.watch()
 	}
 }
-
-// errEnded is the error for a goroutine of the handler that writes after the handler has returned,
-// and for a framework that answers only then.
-var errEnded = errors.New("guardhttp: the handler has returned, and its answer has ended with it")
 
 // forgives reports whether to hide from the handler that writing failed: the client has gone, and
 // the answer is recorded to its end for the retry. c.mu must be held.
@@ -284,9 +290,8 @@ func (c *recorder) flush(next func() error) error {
 	case !c.open():
 		return errEnded
 	}
-	c.begin(http.StatusOK)
-	c.settle()
-	if c.inner.holding {
+	c.start()
+	if c.holding {
 		c.sniff()
 	}
 	if c.gone && !c.lost && c.tolerant {
@@ -341,7 +346,7 @@ func (c *recorder) sendsUnrecorded() bool {
 	if c.open() && c.status != 0 {
 		c.settle()
 	}
-	if !c.open() || c.inner.holding || !c.lost {
+	if !c.open() || c.holding || !c.lost {
 		return false
 	}
 	c.mayBlock()

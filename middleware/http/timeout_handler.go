@@ -2,8 +2,8 @@ package guardhttp
 
 import (
 	"errors"
-	"fmt"
 	"net/http"
+	"reflect"
 	"runtime"
 	"strings"
 )
@@ -13,7 +13,14 @@ import (
 // first request.
 
 // isTimeoutHandler reports whether h is what http.TimeoutHandler returns.
-func isTimeoutHandler(h http.Handler) bool { return fmt.Sprintf("%T", h) == "*http.timeoutHandler" }
+func isTimeoutHandler(h http.Handler) bool {
+	return reflect.TypeOf(h).String() == "*http.timeoutHandler"
+}
+
+// ofTimeoutHandler reports whether w is the writer of an http.TimeoutHandler in front.
+func ofTimeoutHandler(w http.ResponseWriter) bool {
+	return reflect.TypeOf(w).String() == "*http.timeoutWriter"
+}
 
 // errTimeoutHandler is the cause if a TimeoutHandler has answered.
 var errTimeoutHandler = errors.New("guardhttp: http.TimeoutHandler is inside of the middleware and has answered with status 503, " +

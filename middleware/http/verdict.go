@@ -2,10 +2,15 @@ package guardhttp
 
 import (
 	"errors"
+	"maps"
 	"net/http"
 
 	"github.com/seed-1795987d/onerun/middleware/internal/idempotent"
 )
+
+// errEnded is the error for a goroutine of the handler that writes after the handler has returned,
+// and for a framework that answers only then.
+var errEnded = errors.New("guardhttp: the handler has returned, and its answer has ended with it")
 
 // hijackedUnseen reports whether the handler has taken over the connection without the recorder:
 // http.ResponseController finds the Hijacker of a writer inside of one that has none. Asking sends
@@ -14,10 +19,7 @@ func (c *recorder) hijackedUnseen() bool {
 	if !c.hidden {
 		return false
 	}
-	if c.status == 0 {
-		c.pass() // nothing is kept
-	}
-	_, err := c.inner.Write(nil)
+	_, err := c.inner.Write(nil) // nothing is kept
 	if !errors.Is(err, http.ErrHijacked) {
 		return false
 	}
@@ -54,9 +56,8 @@ func (c *recorder) close() {
 	defer c.mu.Unlock()
 	c.closed.Store(true)
 	unsent := c.status == 0
-	if c.inner.drop() && !unsent {
+	if c.drop() && !unsent {
 		unsent = true
-		c.forget()
 		if byWrapMiddleware() {
 			// echo believes that there is an answer, and does not give another one.
 			c.inner.WriteHeader(http.StatusInternalServerError)
@@ -86,16 +87,11 @@ func (c *recorder) end() verdict {
 	c.closed.Store(true)
 	silent := c.status == 0 && !c.taken
 	if silent || !c.hijackedUnseen() && !c.taken {
-		c.begin(http.StatusOK)
-		c.settle()
+		c.start()
 	}
 	v := verdict{status: c.status, silent: silent, orphan: c.orphan, tardy: c.tardy, gone: c.gone}
-	body := c.body
-	if c.inner.holding {
-		body = c.inner.body
-	}
-	if !c.lost && c.length <= int64(len(body)) && !hasTrailers(c.inner.Header()) {
-		v.answer = &idempotent.Answer{Status: c.status, Header: c.header, Body: body}
+	if !c.lost && c.length <= int64(len(c.body)) && !hasTrailers(c.inner.Header()) {
+		v.answer = &idempotent.Answer{Status: c.status, Header: c.header, Body: c.body}
 	}
 	return v
 }
@@ -108,16 +104,17 @@ func (c *recorder) sendEmpty() bool {
 	defer c.mu.Unlock()
 	h := c.inner.Header()
 	if len(h["Content-Length"]) == 0 && !hasTrailers(h) {
-		c.zero[0] = "0"
-		h["Content-Length"] = c.zero[:] // as net/http does; it refuses what is written later
+		h["Content-Length"] = []string{"0"} // as net/http does; it refuses what is written later
 	}
-	if c.hidden {
-		c.pass() // only the writer itself knows whether the handler has taken over
+	if c.holding {
+		c.called, c.written, c.sent = !c.interim, true, h.Clone()
+		return true
 	}
 	if !c.hidden && !c.interim {
-		c.inner.WriteHeader(http.StatusOK)
+		c.inner.WriteHeader(c.status)
 	}
-	_, err := c.inner.Write(nil) // some writers send the header only with the first write
+	// Some writers send the header only with the first write.
+	_, err := c.inner.Write(nil)
 	return !errors.Is(err, http.ErrHijacked)
 }
 
@@ -129,6 +126,32 @@ func (c *recorder) passOn() {
 	c.pass()
 	c.status, c.free = 0, true
 	c.closed.Store(false)
+}
+
+// pass sends what is kept of the answer: it makes the calls that make up the answer, so that the
+// writer sends what it would have sent at once. From now on, what the handler writes is sent at
+// once. c.mu must be held.
+func (c *recorder) pass() {
+	if c.holding && (c.called || c.written) {
+		h := c.inner.Header()
+		late := trailers(h)
+		clear(h)
+		maps.Copy(h, c.sent) // which stays: a writer in front may add to it, and send it in the end
+		if c.called {
+			c.inner.WriteHeader(c.status)
+		}
+		if c.written || len(c.again) > 0 {
+			_, _ = c.inner.Write(c.body) // the client may have gone
+		}
+		for _, status := range c.again {
+			c.inner.WriteHeader(status)
+		}
+		maps.Copy(h, late)
+	}
+	c.holding = false
+	if c.lost {
+		c.body = nil
+	}
 }
 
 // sendKept sends what is kept.
@@ -143,12 +166,22 @@ func (c *recorder) sendKept() {
 func (c *recorder) discard() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.inner.drop() {
-		return false
-	}
-	c.forget()
-	return true
+	return c.drop()
 }
 
-// forget removes the headers that the handler has set for an answer that it has not begun.
-func (c *recorder) forget() { setAll(c.inner.Header(), c.before) }
+// drop is discard. c.mu must be held.
+func (c *recorder) drop() bool {
+	held := c.holding
+	c.holding, c.body = false, nil
+	if held {
+		c.forget()
+	}
+	return held
+}
+
+// forget removes the headers that the handler has set for an answer that is not sent.
+func (c *recorder) forget() {
+	h := c.inner.Header()
+	clear(h)
+	maps.Copy(h, c.before)
+}

@@ -1,0 +1,120 @@
+package guardhttp_test
+
+import (
+	"crypto/rand"
+	"io"
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	guardhttp "github.com/seed-1795987d/onerun/middleware/http"
+)
+
+// An outerWriter is one that a middleware for logs and sessions puts in front, as chi's does: it
+// knows the status that it has sent, and adds a cookie when it sends it.
+type outerWriter struct {
+	http.ResponseWriter
+	status int
+}
+
+func (w *outerWriter) WriteHeader(status int) {
+	if w.status == 0 {
+		w.status = status
+		w.Header().Add("Set-Cookie", "session=1")
+		w.ResponseWriter.WriteHeader(status)
+	}
+}
+
+func (w *outerWriter) Write(p []byte) (int, error) {
+	w.WriteHeader(http.StatusOK)
+	return w.ResponseWriter.Write(p)
+}
+
+func (w *outerWriter) Status() int { return w.status }
+
+func (w *outerWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// behindOuter puts an outerWriter in front of a handler.
+func behindOuter(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h.ServeHTTP(&outerWriter{ResponseWriter: w}, r) })
+}
+
+// A writer in front that knows its status sends the first one, and a retry gets that.
+func TestOuter_theFirstStatusCounts(t *testing.T) {
+	t.Parallel()
+	store := contentRedis(t)
+	for name, write := range map[string]func(w http.ResponseWriter){
+		"with a body":  func(w http.ResponseWriter) { http.Error(w, "no", http.StatusBadRequest) },
+		"without one":  func(w http.ResponseWriter) { w.WriteHeader(http.StatusBadGateway) },
+		"after a body": func(w http.ResponseWriter) { _, _ = w.Write([]byte("no")); w.WriteHeader(http.StatusBadGateway) },
+	} {
+		site := store.site(t, contentSetup{
+			handler: func(w http.ResponseWriter, _ *http.Request) {
+				w.WriteHeader(http.StatusAccepted)
+				write(w)
+			},
+			mount: func(idempotent func(http.Handler) http.Handler, h http.Handler) http.Handler {
+				return behindOuter(idempotent(h))
+			},
+		})
+		key := rand.Text()
+		first := site.post(t, key, "")
+		require.Equal(t, http.StatusAccepted, first.status, name)
+		require.Equal(t, http.StatusAccepted, site.outcome(t).Status, name)
+		site.post(t, key, "").requireReplayOf(t, first)
+	}
+}
+
+// What a writer in front adds to the header reaches the client, also if another one in front of
+// that sends the header only in the end.
+func TestOuter_whatAWriterAddsIsSent(t *testing.T) {
+	t.Parallel()
+	store := contentRedis(t)
+	for name, outermost := range map[string]func(http.Handler) http.Handler{"TimeoutHandler": streamsWriters["TimeoutHandler"], "lazy": behindLazy} {
+		site := store.site(t, contentSetup{
+			handler: func(w http.ResponseWriter, _ *http.Request) {
+				w.WriteHeader(http.StatusCreated)
+				_, _ = io.WriteString(w, "text")
+			},
+			mount: func(idempotent func(http.Handler) http.Handler, h http.Handler) http.Handler {
+				return outermost(behindOuter(idempotent(h)))
+			},
+		})
+		key := rand.Text()
+		for range 2 {
+			a := site.post(t, key, "")
+			require.Equal(t, http.StatusCreated, a.status)
+			require.Equal(t, []string{"session=1"}, a.header["Set-Cookie"], name)
+		}
+		site.requireRan(t, 1)
+	}
+}
+
+// A policy that panics leaves nothing of the answer: what a middleware in front answers has none of
+// its headers.
+func TestOuter_aPolicyThatPanicsLeavesNoHeader(t *testing.T) {
+	t.Parallel()
+	site := contentRedis(t).site(t, contentSetup{
+		opts: []guardhttp.Option{guardhttp.WithPolicy(func(int, http.Header) bool { panic("a mistake") })},
+		handler: func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Encoding", "br")
+			w.WriteHeader(http.StatusCreated)
+			_, _ = io.WriteString(w, "text")
+		},
+		mount: func(idempotent func(http.Handler) http.Handler, h http.Handler) http.Handler {
+			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				defer func() {
+					if recover() != nil {
+						http.Error(w, "sorry", http.StatusInternalServerError)
+					}
+				}()
+				idempotent(h).ServeHTTP(w, r)
+			})
+		},
+	})
+	a := site.post(t, rand.Text(), "")
+	require.Equal(t, http.StatusInternalServerError, a.status)
+	require.Equal(t, "sorry\n", a.body)
+	require.Empty(t, a.header["Content-Encoding"])
+}
