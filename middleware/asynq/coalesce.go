@@ -25,10 +25,6 @@ import (
 // nanoseconds since 1970.
 const arrivedHeader = "Onerun-Arrived"
 
-// replaceTries is how often replaceOlder looks for older tasks that are with workers. It looks for
-// about a second in all: a worker of a busy machine takes long to find the key busy.
-const replaceTries = 100
-
 // slots are the two places of follow-ups of a key, and the names of their counters.
 var slots = []string{"a", "b"}
 
@@ -93,7 +89,8 @@ func (d *delivery) followUps() (all []followUp, err error) {
 	return all, nil
 }
 
-// raiseSlot raises the number in the IDs of a slot, and returns the previous one.
+// raiseSlot raises a counter of the key, such as the number in the IDs of a slot, and returns what
+// it was.
 func (d *delivery) raiseSlot(slot string, n int64) (int64, error) {
 	ledger, _ := d.m.guard.Adapter().Ledger()
 	return ledger.Raise(d.ctx, d.identity+":follow-up", slot, n)
@@ -130,6 +127,9 @@ func (d *delivery) coalesce(isBusy error) (answer error, final bool) {
 	var replaced, shortened bool
 	var placed string
 	err := d.changing(func() error {
+		if replaced = d.isReplaced(); replaced {
+			return nil
+		}
 		arrived, err := d.arrived()
 		if err != nil {
 			return err
@@ -179,32 +179,50 @@ func (d *delivery) coalesce(isBusy error) (answer error, final bool) {
 	return nil, true
 }
 
-// replaceOlder is called at the beginning of a run. An older task that waits need not run any more.
-// If a newer one waits, this task need not run, and replaceOlder returns true. An older task that
-// is with another worker finds the key busy in a moment, and waits then.
+// replaceOlder is called at the beginning of a run. An older follow-up need not run any more. If a
+// newer one waits, or has replaced this task, this task need not run: replaceOlder returns true.
 func (d *delivery) replaceOlder() (replaced bool) {
-	for range replaceTries {
-		others, err := d.followUps()
-		if err != nil || !slices.ContainsFunc(others, followUp.comes) {
-			return false // the run takes place, and at worst the older one after it
+	if d.isReplaced() {
+		return true
+	}
+	others, err := d.followUps()
+	if err != nil || !slices.ContainsFunc(others, followUp.comes) {
+		return false // the run takes place, and at worst the older one after it
+	}
+	_ = d.changing(func() error { // likewise
+		arrived, err := d.arrived()
+		if err != nil {
+			return err
 		}
-		again := false
-		_ = d.changing(func() error { // likewise
-			arrived, err := d.arrived()
-			if err != nil {
-				return err
-			}
-			if others, err = d.followUps(); err != nil {
-				return err
-			}
-			replaced = d.replace(others, arrived)
-			again = slices.ContainsFunc(others, func(f followUp) bool { return f.comes() && f.arrived() <= arrived })
+		if others, err = d.followUps(); err != nil {
+			return err
+		}
+		if replaced = d.replace(others, arrived); replaced {
 			return nil
-		})
-		if replaced || !again {
-			return replaced
 		}
-		time.Sleep(wakePause)
+		for _, f := range others {
+			if f.comes() && f.arrived() <= arrived { // it is with another worker, see isReplaced
+				_, err = d.raiseSlot(f.slot+replacedSuffix, f.arrived()/int64(time.Microsecond))
+			}
+		}
+		return err
+	})
+	return replaced
+}
+
+// replacedSuffix follows a slot in the name of the counter that says which task of the slot a newer
+// one has replaced: when that task arrived, in microseconds.
+const replacedSuffix = " replaced"
+
+// isReplaced reports whether the task is a follow-up that was with its worker when a newer task
+// began to run.
+func (d *delivery) isReplaced() bool {
+	at, ok := arrivedAt(d.task.Headers())
+	for _, slot := range slots {
+		if ok && strings.HasPrefix(d.id, d.slotID(slot, 0)) {
+			n, err := d.raiseSlot(slot+replacedSuffix, 0)
+			return err == nil && n == at/int64(time.Microsecond)
+		}
 	}
 	return false
 }

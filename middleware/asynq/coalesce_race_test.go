@@ -158,6 +158,35 @@ func TestCoalesce_anOlderFollowUpDoesNotRunAfterANewerTask(t *testing.T) {
 	requireAqRuns(t, s, w, "T1", "T5")
 }
 
+// The worker of the follow-up takes long to ask for the key: until the newer task runs, or has run.
+func TestCoalesce_anOlderFollowUpOfASlowWorkerDoesNotRunAfterANewerTask(t *testing.T) {
+	t.Parallel()
+	for title, ended := range map[string]bool{"it runs": false, "it has run": true} {
+		t.Run(title, func(t *testing.T) {
+			t.Parallel()
+			s, w, stops := aqRacing(t)
+			s.send(t, "T1")
+			first := w.next(t)
+			s.trigger(t, "k", "T2")
+			older := stops.at(t, "a acquire")
+			first.returns(nil)
+			older.await(t)
+			s.send(t, "T5")
+			newer := w.next(t)
+			if ended {
+				newer.returns(nil)
+				s.awaitGone(t, "T5")
+			}
+			older.pass()
+			s.outcomes.await(t, resultCoalesced, 2)
+			if !ended {
+				newer.returns(nil)
+			}
+			requireAqRuns(t, s, w, "T1", "T5")
+		})
+	}
+}
+
 // T3 came first, but T4 was coalesced while T3 was on its way to the key. T3 then does not run,
 // and the key was busy when T4 looked.
 func TestCoalesce_aTaskThatIsOvertakenBringsTheNewerOne(t *testing.T) {
