@@ -25,12 +25,10 @@ func TestCall_doesNotBeginWhatHasLostItsLease(t *testing.T) {
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(&guard.LostError{Key: "job", Reason: guard.LossExpired})
-	err = b.call(ctx, nil, entry{}, func(_ context.Context, o Result, begun bool) error {
-		require.Equal(t, Lost, o)
-		require.False(t, begun)
-		return nil
-	})
-	require.ErrorIs(t, err, guard.ErrLost)
+	require.ErrorIs(t, b.call(ctx, nil, entry{}, nil), guard.ErrLost)
+	records, err := jobs.Records(t.Context(), "job", 1)
+	require.NoError(t, err)
+	require.Equal(t, Lost, records[0].Result)
 	require.NoError(t, jobs.Close(t.Context()))
 	require.NoError(t, g.Close(t.Context()))
 }

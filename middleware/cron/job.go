@@ -62,7 +62,7 @@ type job struct {
 	triggered bool          // while the Cron was stopped
 	due       int           // ticks that are due now, and neither run to their end nor left out
 	quiet     chan struct{} // closed when due is 0; nil if no goroutine waits for that
-	unwritten []entry       // records that the store has not taken yet
+	unwritten []*entry      // records that the store has not taken yet
 
 	announceAt time.Time // when to announce the job again; zero if it was not announced
 }

@@ -51,7 +51,7 @@ func New(g *guard.Guard, c *cron.Cron, opts ...Option) (*Jobs, error) {
 	if c == nil {
 		l.Refuse("cron", nil, "must not be nil")
 	}
-	s := settings{deadline: startDeadline, keep: history}
+	s := settings{deadline: startDeadline, history: keptRuns}
 	refused.Apply(&s.List, &s, opts)
 	l.Err = errors.Join(l.Err, s.Err)
 	if control != nil {

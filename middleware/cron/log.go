@@ -1,11 +1,13 @@
 package guardcron
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"slices"
 	"time"
 
+	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/middleware/internal/ticks"
 )
@@ -40,22 +42,21 @@ func (r Record) is(tick time.Time) bool {
 	return r.Tick.Equal(tick) || !r.Until.IsZero() && !tick.Before(r.Tick) && !tick.After(r.Until)
 }
 
-// write adds an entry to the log. If that fails, it is tried again when the store answers.
-func (b *job) write(e entry) {
-	if err := b.append(e); err != nil {
-		b.mu.Lock()
-		b.unwritten = append(b.unwritten, e)
-		b.unwritten = b.unwritten[max(0, len(b.unwritten)-2*b.keep):]
-		b.mu.Unlock()
-		b.lookAgain()
+// write adds an entry to the log. If that fails, it returns false, and it is tried again when the
+// store answers.
+func (b *job) write(e entry) bool {
+	if b.append(e) == nil {
+		return true
 	}
+	b.mu.Lock()
+	b.unwritten = append(b.unwritten, &e)
+	b.unwritten = b.unwritten[max(0, len(b.unwritten)-2*b.history):]
+	b.mu.Unlock()
+	b.lookAgain()
+	return false
 }
 
 func (b *job) append(e entry) error {
-	const longest = 4 << 10
-	if len(e.Reason) > longest {
-		e.Reason = e.Reason[:longest]
-	}
 	log, at := ledgerName(b.name), e.at().UnixMilli()
 	if e.Result != Running {
 		at++ // the log forgets the beginning of a run first: a run without an end would seem lost
@@ -63,29 +64,60 @@ func (b *job) append(e entry) error {
 	if e.Tick.IsZero() {
 		log = byHandName(b.name)
 	}
-	e.Schedule = b.marks.Spec.Print
+	return b.ledger.Append(context.WithoutCancel(b.jobs.ctx), log, driver.Entry{At: max(at, 0), Record: b.text(e)}, 2*b.history)
+}
+
+// text returns an entry as the log has it.
+func (b *job) text(e entry) []byte {
+	const longest = 4 << 10
+	e.Reason = e.Reason[:min(len(e.Reason), longest)]
+	e.Schedule = cmp.Or(e.Schedule, b.marks.Spec.Print)
 	text, err := json.Marshal(e)
-	if err != nil {
-		return nil //nolint:nilerr // it could never be written
+	if err != nil { // an instant after the year 9999
+		return []byte("{}")
 	}
-	return b.ledger.Append(context.WithoutCancel(b.jobs.ctx), log, driver.Entry{At: max(at, 0), Record: text}, 2*b.keep)
+	return text
 }
 
 // writeAgain writes what could not be written before.
 func (b *job) writeAgain() error {
-	b.mu.Lock()
-	unwritten := b.unwritten
-	b.unwritten = nil
-	b.mu.Unlock()
-	for i, e := range unwritten {
-		if err := b.append(e); err != nil {
-			b.mu.Lock()
-			b.unwritten = append(unwritten[i:], b.unwritten...)
-			b.mu.Unlock()
+	for {
+		b.mu.Lock()
+		var e *entry
+		if len(b.unwritten) > 0 {
+			e = b.unwritten[0]
+		}
+		b.mu.Unlock()
+		if e == nil {
+			return nil
+		}
+		if err := b.append(*e); err != nil {
 			return err
 		}
+		b.mu.Lock()
+		b.unwritten = slices.DeleteFunc(b.unwritten, func(o *entry) bool { return o == e })
+		b.mu.Unlock()
 	}
-	return nil
+}
+
+// writeFirst puts the outcome of a tick on record before its lease becomes a marker: if this
+// process died between the two, no other one would report it. If it cannot be written down, the
+// marker has it.
+func (b *job) writeFirst(r Record, skipped string, of ...*held) {
+	if b.record(r, skipped) {
+		return
+	}
+	for _, h := range of {
+		_ = h.lease.SetRecord(b.text(entry{Record: r}))
+	}
+}
+
+// writeFor writes down what the marker of a tick has.
+func (b *job) writeFor(done *guard.DoneError) {
+	var e entry
+	if json.Unmarshal(done.Record, &e) == nil && e.Result != "" {
+		b.write(e)
+	}
 }
 
 // A view is the content of the log when it was read, the newest entries first.
@@ -110,7 +142,7 @@ func parse(lines []driver.Entry) view {
 
 // readLog reads the log of the job. A record of several ticks is of those of its own spec only.
 func (b *job) readLog(ctx context.Context) (view, error) {
-	v, err := entries(ctx, b.ledger, ledgerName(b.name), min(2*b.keep, driver.MaxEntries))
+	v, err := entries(ctx, b.ledger, ledgerName(b.name), min(2*b.history, driver.MaxEntries))
 	return slices.DeleteFunc(v, func(e entry) bool { return !e.Until.IsZero() && e.Schedule != b.marks.Spec.Print }), err
 }
 
@@ -124,9 +156,16 @@ type known struct {
 
 func (b *job) readKnown(ctx context.Context) (k known, err error) {
 	if k.view, err = b.readLog(ctx); err == nil {
-		k.own, k.others, err = b.marks.Read(ctx)
+		k.own, k.others, err = b.marks.Read(ctx, ticks.Trusted(b.now(), b.deadline))
 	}
 	return k, err
+}
+
+// byOthers reports whether processes with other specs have given a tick its outcome.
+func (k known) byOthers(tick time.Time) bool {
+	return ticks.Handled(tick, k.others) || slices.ContainsFunc(k.view, func(e entry) bool {
+		return e.Result != Running && e.Schedule != k.own.Print && e.is(tick)
+	})
 }
 
 // running returns the runs whose end is not in the log: those of a tick, or all if tick is zero.

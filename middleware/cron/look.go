@@ -11,8 +11,6 @@ import (
 const (
 	lookFirst = time.Second
 	lookLast  = 10 * time.Second
-	// mostSkew is by how much clocks differ at most when a job is new.
-	mostSkew = 5 * time.Second
 	// oldPause is the pause between two ticks that are caught up with. In it, ticks that are due
 	// in other processes can start.
 	oldPause = 50 * time.Millisecond

@@ -29,6 +29,10 @@ func (b *job) markAgain() {
 // mark writes down up to which tick all have an outcome, if this process has ended one since. The
 // ticks that it has ended after that one go into a log.
 func (b *job) mark() error {
+	// No other process looks for what is missing before the mark.
+	if err := b.writeAgain(); err != nil {
+		return err
+	}
 	b.mu.Lock()
 	if !b.checked { // older ticks may be without an outcome
 		b.mu.Unlock()

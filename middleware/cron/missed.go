@@ -9,6 +9,7 @@ import (
 
 	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/guard/driver"
+	"github.com/seed-1795987d/onerun/middleware/internal/ticks"
 )
 
 // findMissed owes the ticks from before this process was up that have no outcome.
@@ -16,7 +17,7 @@ func (b *job) findMissed(k known) error {
 	var missed gap
 	born := b.bornAt()
 	if b.isNew { // a process whose clock is behind may take these, and die in them
-		missed = b.come(b.schedule, born.Add(-mostSkew), born)
+		missed = b.come(b.schedule, born.Add(-ticks.MostSkew), born)
 	} else {
 		var err error
 		if missed, err = b.unsettled(k, born); err != nil {
@@ -38,7 +39,7 @@ func (b *job) findMissed(k known) error {
 // does not run now. With Allow it ends none: a run by hand then has no lease that shows whether it
 // still runs.
 func (b *job) endRunsByHand() error {
-	v, err := entries(b.jobs.ctx, b.ledger, byHandName(b.name), min(2*b.keep, driver.MaxEntries))
+	v, err := entries(b.jobs.ctx, b.ledger, byHandName(b.name), min(2*b.history, driver.MaxEntries))
 	runs := v.running(time.Time{})
 	if err != nil || len(runs) == 0 || b.overlap == Allow {
 		return err
@@ -92,8 +93,12 @@ func (b *job) handleOwed(ctx context.Context, k known) (next time.Time, err erro
 		return time.Time{}, nil
 	}
 	slices.SortFunc(all, func(a, b *pending) int { return a.tick.Compare(b.tick) })
-	for i := range all {
-		all[i].left = all[i].left || len(all)-i > b.catchUp
+	n := 0 // of the ticks from there on that no process with another spec has run
+	for _, o := range slices.Backward(all) {
+		if !k.byOthers(o.tick) {
+			n++
+		}
+		o.left = o.left || n > b.catchUp
 	}
 	all = slices.DeleteFunc(all, func(o *pending) bool {
 		if !b.isOnRecord(k, o.tick) {
@@ -129,7 +134,7 @@ func (b *job) isOnRecord(k known, tick time.Time) bool {
 	v := k.view
 	if b.late(tick) > b.deadline {
 		// A run without an end may be of another spec, whose ticks the mark says nothing of.
-		return len(v.running(tick)) == 0 && b.trusts(k) && k.own.Settled(tick, k.others) || b.has(v, tick)
+		return len(v.running(tick)) == 0 && (b.trusts(k) && k.own.Settled(tick) || ticks.Handled(tick, k.others)) || b.has(v, tick)
 	}
 	again := []Result{Lost}
 	if b.rerun {
@@ -156,9 +161,11 @@ func (l *looking) at(o pending) error {
 	}
 	h, err := b.take(o.tick, 0)
 	var busy *guard.BusyError
+	var done *guard.DoneError
 	switch {
 	case err == nil:
-	case errors.Is(err, guard.ErrDone):
+	case errors.As(err, &done):
+		b.writeFor(done)
 		b.settle(o.tick)
 		return nil
 	case errors.As(err, &busy): // by a process that runs it, or has died
@@ -305,7 +312,7 @@ func (l *looking) report() {
 	default:
 		r.Result, r.Reason = Missed, fmt.Sprintf("nobody has finished it, or been there to start it, until %v after it", late)
 	}
-	b.record(r, l.why)
+	b.writeFirst(r, l.why, reports...)
 	l.reports = nil
 	b.mu.Lock()
 	if b.more.before -= before.before; b.more.before == 0 {

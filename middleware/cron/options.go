@@ -11,7 +11,7 @@ import (
 // The defaults and bounds.
 const (
 	startDeadline = time.Minute
-	history       = 100
+	keptRuns      = 100
 	maxHistory    = 3000
 	tickMemory    = time.Hour
 
@@ -57,7 +57,7 @@ type settings struct {
 	rerun    bool
 	local    bool
 	jitter   time.Duration
-	keep     int
+	history  int
 	lease    []guard.Option
 	observed []func(Record)
 }
@@ -143,7 +143,7 @@ func WithLocalTicks() Option { return func(s *settings) { s.local = true } }
 // WithHistory sets how many runs of a job are kept on record, from 1 to 3000, and as many runs by
 // hand. Defaults to 100.
 func WithHistory(runs int) Option {
-	return func(s *settings) { s.Between(&s.keep, "WithHistory", runs, 1, maxHistory) }
+	return func(s *settings) { s.Between(&s.history, "WithHistory", runs, 1, maxHistory) }
 }
 
 // WithTickMemory sets for how long the store remembers that a tick was run. It must not be shorter

@@ -107,16 +107,15 @@ func newest(name string, logs view, n int) []Record {
 	return records[:min(len(records), max(n, 0))]
 }
 
-// record reports the end of a tick or a run to observers and hooks, and writes it down. It does
-// not fail: what cannot be written down now is written when the store answers. skipped is the word
-// for why it did not run, if it did not.
-func (b *job) record(r Record, skipped string) {
+// record reports the end of a tick or a run to observers and hooks, and writes it down, see write.
+// skipped is the word for why it did not run, if it did not.
+func (b *job) record(r Record, skipped string) (written bool) {
 	r.Job = b.name
 	b.report(r, "", skipped)
 	for _, f := range b.observed {
 		contained(func() { f(r) })
 	}
-	b.write(entry{Record: r})
+	return b.write(entry{Record: r})
 }
 
 // recordBeginning writes down that a run has begun, in a second: one that has ended by then needs

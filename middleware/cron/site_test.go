@@ -296,6 +296,8 @@ func (o *recorder) outcomes() []string {
 type line struct {
 	linetest.Line
 	cut     atomic.Bool
+	delay   atomic.Int64 // how long it takes to add to a log, as a time.Duration
+	deaf    atomic.Bool  // it adds nothing to logs
 	left    atomic.Int64 // it is cut when so many more calls have begun, if that is not 0
 	forgets atomic.Bool  // the store loses its ledger when a process has begun to catch up
 	forgot  atomic.Bool
@@ -319,7 +321,10 @@ func (l *line) ask(_ context.Context, c linetest.Call) error {
 	if l.left.Load() > 0 && l.left.Add(-1) == 0 {
 		l.cut.Store(true)
 	}
-	if l.cut.Load() {
+	if c.Name == "append" {
+		time.Sleep(time.Duration(l.delay.Load())) // virtual time
+	}
+	if l.cut.Load() || l.deaf.Load() && c.Name == "append" {
 		return driver.NewStoreError("memory", c.Op, c.Key, errCut)
 	}
 	if c.Op == driver.OpAcquire && l.forgets.Load() && strings.HasSuffix(c.Key, "@catch-up") {

@@ -47,7 +47,7 @@ func (b *job) owed(k known) ticks.Owed {
 
 // trusts reports whether the mark is one to go by: it is not that of a clock that was far ahead.
 func (b *job) trusts(k known) bool {
-	return !k.own.Mark().After(b.now().Add(max(mostSkew, b.deadline)))
+	return !k.own.Mark().After(ticks.Trusted(b.now(), b.deadline))
 }
 
 // recount leaves those out of the ticks before the pending ones that others have handled.

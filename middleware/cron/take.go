@@ -121,7 +121,7 @@ func (b *job) serve(here *firing) {
 // checkClock has the ticks count from now on if the clock was wrong, far ahead of now. The markers
 // of ticks that were handled remain. b.mu is held.
 func (b *job) checkClock(now time.Time) {
-	if b.seen.Sub(now) > mostSkew {
+	if b.seen.Sub(now) > ticks.MostSkew {
 		b.seen = now.Add(-restart) // for a tick that has just come
 		if b.born.After(b.seen) {
 			b.born = b.seen
@@ -204,6 +204,7 @@ func (b *job) isDone(tick, begin time.Time, err error) bool {
 	if !errors.As(err, &done) {
 		return false
 	}
+	b.writeFor(done)
 	b.report(Record{Result: elsewhere, Start: begin.UTC(), End: b.now().UTC()}, done.Label, skippedDone)
 	b.settle(tick)
 	b.markAgain()

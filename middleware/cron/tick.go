@@ -98,9 +98,9 @@ func (b *job) execute(ctx context.Context, h *held, own *guard.Lease, free func(
 	}
 }
 
-// enter takes the lease of the job, and waits for it as long as h and patience say.
+// enter takes the lease of the job. It waits for it as long as h and extraWait say.
 func (b *job) enter(h *held) (own *guard.Lease, end func(), waited bool, err error) {
-	ctx := h.lease.Context()
+	ctx, begin := h.lease.Context(), time.Now()
 	for wait := time.Duration(0); ; waited = true {
 		own, end, err = b.acquire(ctx, b.runKey(), wait, b.runOptions(b.leaseLabel(h.tick))...)
 		var busy *guard.BusyError
@@ -109,7 +109,10 @@ func (b *job) enter(h *held) (own *guard.Lease, end func(), waited bool, err err
 		}
 		wait = 0
 		if !h.old {
-			wait = b.patience(h, busy, !waited)
+			var unknown error
+			if wait, unknown = b.extraWait(h, busy, begin, !waited); unknown != nil {
+				return nil, nil, waited, unknown
+			}
 		}
 		if !waited {
 			wait = max(wait, h.wait)
@@ -121,28 +124,29 @@ func (b *job) enter(h *held) (own *guard.Lease, end func(), waited bool, err err
 	}
 }
 
-// patience returns for how long a tick waits for the run that keeps the job busy, whatever
-// WithOverlap says.
+// extraWait returns for how long a tick waits for the run that keeps the job busy, whatever
+// WithOverlap says. begin is when it was first found busy.
 //
 // If an old tick runs, it waits until the deadline, or the next tick. Otherwise it may start as
 // late as the run that is under way did: without what has delayed that run, it would have found
 // the job idle. A lease that was not renewed in time is that of a process which has died, and ends
 // soon.
-func (b *job) patience(h *held, busy *guard.BusyError, first bool) time.Duration {
+func (b *job) extraWait(h *held, busy *guard.BusyError, begin time.Time, first bool) (time.Duration, error) {
 	left, late := untilOver(busy), b.late(h.tick)
-	if first && busy.Left >= 0 && busy.Left < time.Until(h.lease.ValidUntil())/4 {
-		return left
+	part := time.Until(h.lease.ValidUntil()) / 4
+	if first && busy.Left >= 0 && busy.Left < part {
+		return left, nil
 	}
 	v, err := b.readLog(h.lease.Context())
 	if err != nil {
-		return 0
+		return 0, err
 	}
 	runs := v.running(time.Time{})
-	if len(runs) == 0 { // if the run began late, it will be on record in a moment
-		if first {
-			return momentOfRecord
+	if len(runs) == 0 { // if the run began late, it is being written down
+		if time.Since(begin) < part {
+			return min(left, writePause), nil
 		}
-		return 0
+		return 0, nil
 	}
 	run := slices.MaxFunc(runs, func(a, b entry) int { return a.Start.Compare(b.Start) })
 	limit := run.Start.Sub(b.at(run.Tick))
@@ -152,11 +156,11 @@ func (b *job) patience(h *held, busy *guard.BusyError, first bool) time.Duration
 			limit = max(limit, b.at(next).Sub(b.at(h.tick)))
 		}
 	}
-	return min(left, limit-late)
+	return min(left, limit-late), nil
 }
 
-// momentOfRecord is how long it takes to write down that a run has begun.
-const momentOfRecord = 250 * time.Millisecond
+// writePause is the pause between two looks for the record of a run that has begun.
+const writePause = 250 * time.Millisecond
 
 // giveUp leaves a tick to the next process that finds it. Unless the job is removed or Jobs are
 // closed, this process asks again itself.
@@ -175,7 +179,7 @@ func (b *job) giveUp(h *held, err error) {
 // leaveOut ends a tick without a run.
 func (b *job) leaveOut(h *held, skipped, reason string) {
 	now := b.now().UTC()
-	b.record(Record{Tick: h.tick.UTC(), Result: Skipped, Who: b.who(), Fence: h.lease.Fence(), Start: now, End: now, Reason: reason}, skipped)
+	b.writeFirst(Record{Tick: h.tick.UTC(), Result: Skipped, Who: b.who(), Fence: h.lease.Fence(), Start: now, End: now, Reason: reason}, skipped, h)
 	h.complete()
 	b.finish(h.tick)
 }
@@ -184,13 +188,31 @@ func (b *job) leaveOut(h *held, skipped, reason string) {
 // again. ctx ends with any of them.
 func (b *job) run(ctx context.Context, h *held, own *guard.Lease) {
 	r := Record{Tick: h.tick.UTC(), Fence: guard.Fence(ctx)}
-	_ = b.call(context.WithValue(ctx, tickContext{}, h.tick.UTC()), own, entry{Record: r, Old: h.old}, func(ctx context.Context, o Result, begun bool) error {
-		// A store that cannot be asked shows in the hooks of the lease.
-		if o == Ran || o == Skipped || begun && !b.rerun {
-			return h.lease.Complete(ctx)
-		}
-		return h.lease.Release(ctx)
-	})
+	_ = b.call(context.WithValue(ctx, tickContext{}, h.tick.UTC()), own, entry{Record: r, Old: h.old}, h)
+}
+
+// keep puts a run on record, and leaves its tick done, or to another process. ctx is that of the
+// run. If the record is that the run has not begun, begun is false.
+func (b *job) keep(ctx context.Context, h *held, own *guard.Lease, r Record, begun bool) {
+	if h == nil { // by hand
+		b.record(r, "")
+		return
+	}
+	leave := h.lease.Release
+	// A store that cannot be asked shows in the hooks of the lease.
+	if r.Result == Ran || r.Result == Skipped || begun && !b.rerun {
+		leave = h.lease.Complete
+	}
+	if r.Result != Ran && own.Valid() {
+		b.writeFirst(r, "", h)
+		_ = leave(ctx)
+		return
+	}
+	// In a process that was paused, the context can be behind.
+	if lost := leave(ctx); errors.Is(lost, guard.ErrLost) && r.Result != Lost {
+		r.Result, r.Reason = Lost, lost.Error()
+	}
+	b.record(r, "")
 }
 
 // byHand runs the job for no tick. If the error is that the run has not begun, begun is false. If
@@ -213,7 +235,7 @@ func (b *job) byHand(ctx context.Context, tookOver bool) (begun bool, err error)
 		defer func() { _ = lease.Release(ctx) }() // it ends by itself otherwise
 		own, ctx, r.Fence = lease, lease.Context(), lease.Fence()
 	}
-	return true, b.call(ctx, own, r, func(context.Context, Result, bool) error { return nil })
+	return true, b.call(ctx, own, r, nil)
 }
 
 // enterByHand takes the lease of the job.
@@ -231,10 +253,9 @@ func (b *job) enterByHand(ctx context.Context, tookOver bool) (lease *guard.Leas
 	return lease, end, err
 }
 
-// call calls the function, under a lease if there is one, and records the run. It calls ended,
-// with the context of the run, when the function has ended, even by a panic, which propagates.
-// ended may find that the lease was lost: in a process that was paused, the context can be behind.
-func (b *job) call(ctx context.Context, own *guard.Lease, r entry, ended func(ctx context.Context, o Result, begun bool) error) (err error) {
+// call calls the function, under a lease if there is one, and records the run when the function has
+// ended, even by a panic, which propagates. h is the tick, or nil.
+func (b *job) call(ctx context.Context, own *guard.Lease, r entry, h *held) (err error) {
 	if b.overlap == Allow && b.longest > 0 { // there is no lease of the job that would end it
 		bounded, cancel := context.WithTimeoutCause(ctx, b.longest, &guard.LostError{Key: b.runKey(), Fence: r.Fence, Reason: guard.LossMaxHold})
 		defer cancel()
@@ -249,17 +270,7 @@ func (b *job) call(ctx context.Context, own *guard.Lease, r entry, ended func(ct
 	defer func() {
 		r.Result, r.Reason = resultOf(ctx, returned, err)
 		r.End = b.now().UTC()
-		if r.Result != Ran && (own == nil || own.Valid()) {
-			// First: if this process dies between the two, no other process would report the run,
-			// because its tick is done.
-			b.record(r.Record, "")
-			_ = ended(run, r.Result, begun)
-			return
-		}
-		if lost := ended(run, r.Result, begun); errors.Is(lost, guard.ErrLost) && r.Result != Lost {
-			r.Result, r.Reason = Lost, lost.Error()
-		}
-		b.record(r.Record, "")
+		b.keep(run, h, own, r.Record, begun)
 	}()
 	f := func(ctx context.Context) error {
 		run = ctx

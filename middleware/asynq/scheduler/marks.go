@@ -59,7 +59,7 @@ func (r *runner) find(ctx context.Context, e *entry) error {
 
 // read sets what the entry owes by its marks and those of its other specs.
 func (r *runner) read(ctx context.Context, e *entry) error {
-	own, others, err := e.marks.Read(ctx)
+	own, others, err := e.marks.Read(ctx, ticks.Trusted(r.now(), r.deadline))
 	if err == nil {
 		e.owed.Own, e.owed.Others = own, others
 	}

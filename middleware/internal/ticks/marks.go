@@ -100,8 +100,19 @@ func (m *Marks) Omit(ctx context.Context, s *State, after, upTo time.Time) error
 	return err
 }
 
-// Read returns what the store knows of the spec, and of the others that the entry has or had.
-func (m *Marks) Read(ctx context.Context) (own *State, others []*State, err error) {
+// Trusted returns the newest instant that another clock may show now. deadline is how late a tick
+// may start.
+func Trusted(now time.Time, deadline time.Duration) time.Time {
+	return now.Add(max(MostSkew, deadline))
+}
+
+// MostSkew is by how much clocks may differ whatever the start deadline is.
+const MostSkew = 5 * time.Second
+
+// Read returns what the store knows of the spec, and of the others that the entry has or had. What
+// others have marked after trusted is left out: their clock was wrong, and the ticks up to there
+// may have yet to come.
+func (m *Marks) Read(ctx context.Context, trusted time.Time) (own *State, others []*State, err error) {
 	lines, err := driver.Entries(ctx, m.Ledger, m.specs(), maxSpecs)
 	if err != nil {
 		return nil, nil, err
@@ -131,9 +142,15 @@ func (m *Marks) Read(ctx context.Context) (own *State, others []*State, err erro
 	}
 	own.first = numbers[0]
 	for i, s := range all {
-		s.mark, s.Schedule, s.ahead = numbers[1+i], Parse(s.Text), map[int64]bool{}
+		s.Schedule, s.ahead = Parse(s.Text), map[int64]bool{}
+		counts := func(at int64) bool { return s == own || at <= milliseconds(trusted) }
+		if counts(numbers[1+i]) {
+			s.mark = numbers[1+i]
+		}
 		for _, line := range read[2*i] {
-			s.ahead[line.At] = true
+			if counts(line.At) {
+				s.ahead[line.At] = true
+			}
 		}
 		for _, line := range read[2*i+1] {
 			var g gap

@@ -25,7 +25,7 @@ func clock(t *testing.T, text string) time.Time { t.Helper(); return at(t, "2026
 func TestMarks_aSpecBeginsOnce(t *testing.T) {
 	t.Parallel()
 	m, _ := twoSpecs(t)
-	own, others, err := m.Read(t.Context())
+	own, others, err := m.Read(t.Context(), clock(t, "20:00"))
 	require.NoError(t, err)
 	require.Zero(t, own.First())
 	require.Empty(t, others)
@@ -34,7 +34,7 @@ func TestMarks_aSpecBeginsOnce(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, want, isNew)
 	}
-	own, _, err = m.Read(t.Context())
+	own, _, err = m.Read(t.Context(), clock(t, "20:00"))
 	require.NoError(t, err)
 	require.True(t, own.Mark().Equal(clock(t, "08:00")), "it has no ticks before")
 }
@@ -71,7 +71,7 @@ func TestMarks_whichSpecHasReplacedTheOther(t *testing.T) {
 				require.NoError(t, half.Ahead(t.Context(), clock(t, test.ahead)))
 			}
 			for m, want := range map[*ticks.Marks]string{hourly: test.old, half: test.new} {
-				own, others, err := m.Read(t.Context())
+				own, others, err := m.Read(t.Context(), clock(t, "20:00"))
 				require.NoError(t, err)
 				replaced := own.Replaced(others, 2*time.Hour)
 				require.Equal(t, want == "", replaced.IsZero(), replaced)
@@ -88,7 +88,7 @@ func TestOwed_leavesOutGapsAndWhatOtherSpecsHaveHandled(t *testing.T) {
 		_, err := m.Begin(t.Context(), clock(t, "08:00"))
 		require.NoError(t, err)
 	}
-	own, _, err := hourly.Read(t.Context())
+	own, _, err := hourly.Read(t.Context(), clock(t, "20:00"))
 	require.NoError(t, err)
 	require.NoError(t, hourly.Omit(t.Context(), own, clock(t, "09:00"), clock(t, "11:00")))
 	_, err = hourly.Raise(t.Context(), clock(t, "12:00"))
@@ -105,7 +105,7 @@ func TestOwed_leavesOutGapsAndWhatOtherSpecsHaveHandled(t *testing.T) {
 		{hourly, "0 * * * *", []string{"09:00", "13:00", "14:00", "15:00"}},
 	}
 	for _, test := range tests {
-		own, others, err := test.m.Read(t.Context())
+		own, others, err := test.m.Read(t.Context(), clock(t, "20:00"))
 		require.NoError(t, err)
 		require.Len(t, others, 1)
 		var got []string

@@ -32,15 +32,15 @@ func (s *State) First() time.Time { return instant(s.first) }
 // its first one.
 func (s *State) Mark() time.Time { return instant(max(s.first, s.mark)) }
 
-// Settled reports whether a tick of the spec has an outcome, or does not count. others are the
-// other specs of the entry.
-func (s *State) Settled(tick time.Time, others []*State) bool {
+// Settled reports whether a tick of the spec has an outcome. One of a time in which the spec has no
+// ticks has none: a process that had the spec then, and could not say so, has to see to it.
+func (s *State) Settled(tick time.Time) bool {
 	at := tick.UnixMilli()
-	return at <= s.mark || s.ahead[at] || !s.skips(tick).IsZero() || handled(tick, others)
+	return s.ahead[at] || at <= s.mark && s.skips(tick).IsZero()
 }
 
-// handled reports whether processes with other specs have given a tick its outcome.
-func handled(tick time.Time, others []*State) bool {
+// Handled reports whether processes with other specs have given a tick its outcome.
+func Handled(tick time.Time, others []*State) bool {
 	return slices.ContainsFunc(others, func(s *State) bool { return s.hasOutcome(tick) })
 }
 
@@ -121,7 +121,7 @@ func (o Owed) Next(t time.Time) time.Time {
 		}
 		if end := o.Own.skips(t); !end.IsZero() {
 			t = Later(t, end.In(t.Location()))
-		} else if t.UnixMilli() != o.Own.mark && !handled(t, o.Others) {
+		} else if t.UnixMilli() != o.Own.mark && !Handled(t, o.Others) {
 			return t
 		}
 	}
