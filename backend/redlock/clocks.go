@@ -16,7 +16,6 @@ type clocks struct {
 	mu sync.Mutex
 	// at least how far a node's clock is ahead of the time since the epoch
 	ahead []time.Duration
-	known int
 	sort  []time.Duration // room to sort in
 }
 
@@ -41,11 +40,7 @@ func (c *clocks) observe(node int, clock uint64, sent time.Time) {
 	least, most := said-c.now(), said-sent.Sub(c.epoch)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	was := c.ahead[node]
-	if was == 0 {
-		c.known++
-	}
-	if was == 0 || was > most || was < least {
+	if was := c.ahead[node]; was == 0 || was > most || was < least {
 		c.ahead[node] = least
 	}
 }
@@ -55,14 +50,14 @@ func (c *clocks) hint(quorum int) uint64 {
 	now := c.now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.known < quorum {
-		return noHint
-	}
 	c.sort = c.sort[:0]
 	for _, ahead := range c.ahead {
 		if ahead != 0 {
 			c.sort = append(c.sort, ahead)
 		}
+	}
+	if len(c.sort) < quorum {
+		return noHint
 	}
 	slices.Sort(c.sort)
 	guess := c.sort[len(c.sort)-quorum] // as many are not behind it

@@ -18,29 +18,12 @@ var unsupported = map[driver.Op]error{
 	driver.OpLedger:  errors.New("the store has no ledger"),
 }
 
-// tooFew is the error of a call without a majority: the errors of the nodes, which name the nodes.
-type tooFew struct {
-	nodes int
-	errs  []error
-}
-
-func (e *tooFew) Error() string {
-	texts := make([]string, len(e.errs))
-	for i, err := range e.errs {
-		texts[i] = err.Error()
-	}
-	return fmt.Sprintf("%d of %d nodes failed: %s", len(e.errs), e.nodes, strings.Join(texts, "; "))
-}
-
-// Unwrap returns the nodes' errors.
-func (e *tooFew) Unwrap() []error { return e.errs }
-
 // noQuorum returns the error of a call that has no majority. It has the errors of the nodes that
 // were asked. Its kind is permanent if so many of these are permanent that too few nodes are left.
 func noQuorum[T any](op driver.Op, key string, asked []*node, got []reply[T]) error {
 	l := asked[0].locker
 	kind, permanent := driver.KindQuorum, 0
-	few := &tooFew{nodes: len(l.nodes)}
+	var errs []any
 	var last driver.StoreErrorKind
 	for _, n := range asked {
 		err := errSilent
@@ -50,7 +33,7 @@ func noQuorum[T any](op driver.Op, key string, asked []*node, got []reply[T]) er
 		if err == nil {
 			continue
 		}
-		few.errs = append(few.errs, n.named(op, key, err))
+		errs = append(errs, n.named(op, key, err))
 		var store *driver.StoreError
 		if errors.As(err, &store) && store.Kind.Permanent() {
 			permanent++
@@ -60,6 +43,8 @@ func noQuorum[T any](op driver.Op, key string, asked []*node, got []reply[T]) er
 	if permanent > len(l.nodes)-l.quorum {
 		kind = last
 	}
+	each := strings.TrimSuffix(strings.Repeat("%w; ", len(errs)), "; ")
+	few := fmt.Errorf(fmt.Sprintf("%d of %d nodes failed: ", len(errs), len(l.nodes))+each, errs...)
 	return &driver.StoreError{Backend: "redlock", Op: op, Key: key, Kind: kind, Err: few}
 }
 
@@ -67,7 +52,9 @@ func noQuorum[T any](op driver.Op, key string, asked []*node, got []reply[T]) er
 func (n *node) named(op driver.Op, key string, err error) error {
 	var store *driver.StoreError
 	if errors.As(err, &store) && store.Addr != "" {
-		return err
+		named := *store
+		named.Key = key // a server states its identity without one
+		return &named
 	}
 	named := driver.NewStoreError(n.name, op, key, err)
 	named.Addr = n.facts.Addr

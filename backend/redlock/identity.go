@@ -2,7 +2,6 @@ package redlock
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -45,10 +44,11 @@ func (l *Locker) verify(ctx context.Context, key string) error {
 	if err != nil || len(ask) == 0 {
 		return err
 	}
+	var enough bool
 	got := gather(ctx, ask, identifyTimeout, func(ctx context.Context, n *node) (struct{}, error) {
 		return struct{}{}, l.identify(ctx, n, key)
 	}, func(got []reply[struct{}], late bool) (bool, time.Duration) {
-		switch enough, err := l.identified(); {
+		switch enough, err = l.identified(); {
 		case err != nil || len(got)-answered(got) > len(l.nodes)-l.quorum:
 			return true, 0
 		case enough:
@@ -56,7 +56,6 @@ func (l *Locker) verify(ctx context.Context, key string) error {
 		}
 		return false, 0
 	})
-	enough, err := l.identified()
 	if err == nil && !enough {
 		err = noQuorum(driver.OpAcquire, key, ask, got)
 	}
@@ -94,7 +93,7 @@ func (l *Locker) identify(ctx context.Context, n *node, key string) (err error) 
 	id := ""
 	if n.facts.ServerID != nil {
 		if id, err = n.facts.ServerID(ctx); err != nil {
-			return withKey(err, key)
+			return err
 		}
 	}
 	p := &l.identities
@@ -111,15 +110,4 @@ func (l *Locker) identify(ctx context.Context, n *node, key string) (err error) 
 	p.ids[n] = id
 	p.complete.Store(len(p.ids) == len(l.nodes) && p.err == nil)
 	return nil
-}
-
-// withKey returns err with the key of the call that asked for the identity.
-func withKey(err error, key string) error {
-	var failed *driver.StoreError
-	if !errors.As(err, &failed) {
-		return err
-	}
-	named := *failed
-	named.Key = key
-	return &named
 }

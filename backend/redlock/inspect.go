@@ -92,19 +92,9 @@ func (l *Locker) holder(on []driver.Holder, most func(int) bool) driver.Holder {
 
 // Marked implements driver.Inspector: the work is done, even if few nodes know it.
 func (l *Locker) Marked(ctx context.Context, keys []string) ([]bool, error) {
-	nodes, err := askMajority(ctx, l, driver.OpInspect, keys[0], inspectGrace, func(ctx context.Context, n driver.Inspector) ([]bool, error) {
+	return readEach(ctx, l, driver.OpInspect, keys, inspectGrace, func(ctx context.Context, n driver.Inspector) ([]bool, error) {
 		return n.Marked(ctx, keys)
-	})
-	if err != nil {
-		return nil, err
-	}
-	all := make([]bool, len(keys))
-	for _, marked := range nodes {
-		for i, is := range marked {
-			all[i] = all[i] || is
-		}
-	}
-	return all, nil
+	}, func(a, b bool) bool { return a || b })
 }
 
 // Keys implements driver.Inspector. It asks one node after the other, until it has asked so many
@@ -112,51 +102,47 @@ func (l *Locker) Marked(ctx context.Context, keys []string) ([]bool, error) {
 // may miss a key that was acquired just before, if an earlier node gets that while Keys is under
 // way.
 func (l *Locker) Keys(ctx context.Context, prefix, cursor string, n int) (keys []string, next string, err error) {
-	at, failed, of, err := parseCursor(cursor, len(l.nodes))
+	spare := len(l.nodes) - l.quorum
+	at, failed, of, err := parseCursor(cursor, l.quorum, spare)
 	if err != nil {
 		return nil, "", err
 	}
-	if err := ctx.Err(); err != nil {
-		return nil, "", driver.NewStoreError("redlock", driver.OpInspect, prefix, err)
-	}
-	var broken []*node
 	var got []reply[struct{}]
-	for enough := len(l.nodes) - l.quorum + 1; at-failed < enough; at, of = at+1, "" {
-		node := l.nodes[at]
-		keys, next, err = keysOf(ctx, node, prefix, of, n)
-		if ctx.Err() != nil {
+	for first := at; ; at, of = at+1, "" {
+		keys, next, err = keysOf(ctx, l.nodes[at], prefix, of, n)
+		got = append(got, reply[struct{}]{node: l.nodes[at], err: err})
+		switch {
+		case ctx.Err() != nil:
 			return nil, "", driver.NewStoreError("redlock", driver.OpInspect, prefix, ctx.Err())
-		}
-		if err != nil {
-			broken, got = append(broken, node), append(got, reply[struct{}]{node: node, err: err})
-			if failed++; failed > len(l.nodes)-enough {
-				return nil, "", noQuorum(driver.OpInspect, prefix, broken, got)
-			}
+		case err != nil && failed == l.quorum-1:
+			return nil, "", noQuorum(driver.OpInspect, prefix, l.nodes[first:at+1], got)
+		case err != nil:
+			failed++
 			continue
 		}
 		keys = l.onlyHere(ctx, keys, at)
 		if next == "" {
-			if at+1-failed == enough {
+			if at-failed == spare {
 				return keys, "", nil
 			}
 			at++
 		}
 		return keys, fmt.Sprintf(cursorFormat, at, failed, next), nil
 	}
-	return keys, "", nil
 }
 
 // cursorFormat is the node at which a page begins, how many nodes before it have failed, and the
 // cursor of the node.
 const cursorFormat = "%d %d %q"
 
-// parseCursor returns what cursorFormat names.
-func parseCursor(cursor string, nodes int) (at, failed int, of string, err error) {
+// parseCursor returns what cursorFormat names. Fewer nodes than a quorum can fail, and no more than
+// spare can have answered before.
+func parseCursor(cursor string, quorum, spare int) (at, failed int, of string, err error) {
 	if cursor == "" {
 		return 0, 0, "", nil
 	}
 	_, err = fmt.Sscanf(cursor, cursorFormat, &at, &failed, &of)
-	if err == nil && 0 <= failed && failed <= at && at < nodes {
+	if err == nil && 0 <= failed && failed < quorum && 0 <= at-failed && at-failed <= spare {
 		return at, failed, of, nil
 	}
 	return 0, 0, "", &driver.SettingError{Setting: "cursor", Value: cursor, Reason: "is not one that this backend has returned"}
@@ -263,4 +249,23 @@ func askMajority[A, T any](
 		err = noQuorum(op, key, l.nodes, got)
 	}
 	return known(got), err
+}
+
+// readEach reads a list from each of the nodes, and returns what merge makes of the answers of a
+// majority, for each of the keys.
+func readEach[A, T any](
+	ctx context.Context, l *Locker, op driver.Op, keys []string, grace time.Duration,
+	read func(context.Context, A) ([]T, error), merge func(a, b T) T,
+) ([]T, error) {
+	answers, err := askMajority(ctx, l, op, keys[0], grace, read)
+	if err != nil {
+		return nil, err
+	}
+	all := make([]T, len(keys))
+	for _, answer := range answers {
+		for i, of := range answer {
+			all[i] = merge(all[i], of)
+		}
+	}
+	return all, nil
 }

@@ -22,38 +22,16 @@ func (l *Locker) Append(ctx context.Context, name string, e driver.Entry, keep i
 // EntriesOf implements driver.Ledger. It returns the entries of a majority, so it has all that were
 // appended before.
 func (l *Locker) EntriesOf(ctx context.Context, names []string, n int) ([][]driver.Entry, error) {
-	nodes, err := askMajority(ctx, l, driver.OpLedger, names[0], 0, func(ctx context.Context, of driver.Ledger) ([][]driver.Entry, error) {
+	return readEach(ctx, l, driver.OpLedger, names, 0, func(ctx context.Context, of driver.Ledger) ([][]driver.Entry, error) {
 		return of.EntriesOf(ctx, names, n)
-	})
-	if err != nil {
-		return nil, err
-	}
-	all := make([][]driver.Entry, len(names))
-	for i := range names {
-		var logs [][]driver.Entry
-		for _, node := range nodes {
-			logs = append(logs, node[i])
-		}
-		all[i] = driver.Newest(n, logs...)
-	}
-	return all, nil
+	}, func(a, b []driver.Entry) []driver.Entry { return driver.Newest(n, a, b) })
 }
 
 // CountersOf implements driver.Ledger. A counter is that of the node where it is highest.
 func (l *Locker) CountersOf(ctx context.Context, names, counters []string) ([]int64, error) {
-	nodes, err := askMajority(ctx, l, driver.OpLedger, names[0], 0, func(ctx context.Context, of driver.Ledger) ([]int64, error) {
+	return readEach(ctx, l, driver.OpLedger, names, 0, func(ctx context.Context, of driver.Ledger) ([]int64, error) {
 		return of.CountersOf(ctx, names, counters)
-	})
-	if err != nil {
-		return nil, err
-	}
-	all := make([]int64, len(names))
-	for _, node := range nodes {
-		for i, value := range node {
-			all[i] = max(all[i], value)
-		}
-	}
-	return all, nil
+	}, func(a, b int64) int64 { return max(a, b) })
 }
 
 // Raise implements driver.Ledger. After it, the counter is at least as high on a majority. If
