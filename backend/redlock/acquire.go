@@ -51,7 +51,7 @@ func (l *Locker) TryAcquire(ctx context.Context, c driver.Claim) (driver.Answer,
 	}
 	b := &ballot{
 		locker: l, claim: c, order: order, call: l.calls(driver.OpAcquire, c, driver.After{}), start: time.Now(),
-		votes: newGathering[driver.Answer](order, len(l.nodes)),
+		votes: newGathering[driver.Answer](len(l.nodes)),
 	}
 	t, err := b.hold(ctx, probes)
 	if err == nil { // a claim without an answer takes as long as the caller waits
@@ -79,13 +79,13 @@ func (b *ballot) hold(ctx context.Context, probes bool) (t tally, err error) {
 	l, nodes := b.locker, b.locker.nodes
 	if probes {
 		first := l.contention.first
-		b.votes.ask(ctx, []*node{first}, b.claim.TTL, b.vote)
+		b.order.ask(ctx, []*node{first}, b.claim.TTL, b.votes, b.vote)
 		if behind, refusal := b.probe(ctx); behind {
 			return tally{verdict: refused, refusal: refusal}, nil
 		}
 		nodes = slices.Delete(slices.Clone(nodes), first.index, first.index+1)
 	}
-	b.votes.ask(ctx, nodes, b.claim.TTL, b.vote)
+	b.order.ask(ctx, nodes, b.claim.TTL, b.votes, b.vote)
 	votes := b.votes.wait(ctx, len(l.nodes)-l.quorum+1, func(votes []vote, late bool) (bool, time.Duration) {
 		switch t = l.count(votes, late); {
 		case t.verdict == undecided:
@@ -138,7 +138,7 @@ func (b *ballot) win(ctx context.Context, t tally) (reserved int, err error) {
 			}
 		}
 		if have < l.quorum {
-			b.raised = newGathering[driver.Answer](b.order, len(l.nodes))
+			b.raised = newGathering[driver.Answer](len(l.nodes))
 		}
 		for _, n := range l.nodes {
 			if !hasReplied(n, votes) {
@@ -207,7 +207,7 @@ func (b *ballot) correct(ctx context.Context, v vote) {
 		l.releaseAt(b.order, n, *lease, false)
 		l.reacquireAt(b.order, n, *lease, func(err error) { b.confirm(n, err) })
 	case b.raised != nil:
-		b.raised.ask(ctx, []*node{n}, lease.TTL, func(ctx context.Context, n *node, done func(int, vote)) {
+		b.order.ask(ctx, []*node{n}, lease.TTL, b.raised, func(ctx context.Context, n *node, done func(int, vote)) {
 			n.start(ctx, new(request), driver.OpRenew, []driver.Claim{*lease}, driver.After{}, func(i int, v vote) {
 				if v.err == nil && !v.value.Held {
 					v.err = errOther

@@ -20,8 +20,7 @@ type reply[T any] struct {
 
 // A gathering collects the replies of nodes to one question.
 type gathering[T any] struct {
-	order    *callOrder // of the claim that the calls are for; nil if they need no order
-	expected int        // replies
+	expected int // replies
 
 	mu      sync.Mutex
 	got     []reply[T]  // in the order of their arrival
@@ -35,40 +34,24 @@ type gathering[T any] struct {
 // information, it returns how long to wait for those at most. late means that this time has passed.
 type decision[T any] func(got []reply[T], late bool) (enough bool, patience time.Duration)
 
-func newGathering[T any](order *callOrder, expected int) *gathering[T] {
-	g := &gathering[T]{order: order, expected: expected, least: expected, changed: make(chan struct{}, 1)}
+func newGathering[T any](expected int) *gathering[T] {
+	g := &gathering[T]{expected: expected, least: expected, changed: make(chan struct{}, 1)}
 	g.got = g.room[:0]
 	return g
 }
 
-// gather asks the nodes at once, each in a goroutine. See ask and wait.
+// gather asks the nodes at once, each in a goroutine. See detach and wait.
 func gather[T any](
 	ctx context.Context, nodes []*node, longest time.Duration, call func(context.Context, *node) (T, error), enough decision[T],
 ) []reply[T] {
-	g := newGathering[T](nil, len(nodes))
-	g.ask(ctx, nodes, longest, func(ctx context.Context, n *node, done func(int, reply[T])) {
-		go contain.Call(func() (T, error) { return call(ctx, n) }, func(value T, err error) {
-			done(0, reply[T]{node: n, value: value, err: err})
-		})
-	})
-	return g.wait(ctx, 1, enough)
-}
-
-// ask calls the nodes at once. The calls must not block. They go on after the caller has left, as
-// long as detach says.
-func (g *gathering[T]) ask(
-	ctx context.Context, nodes []*node, longest time.Duration, call func(context.Context, *node, func(int, reply[T])),
-) {
-	calls := detach(ctx, longest, len(nodes))
-	done := func(_ int, r reply[T]) {
-		defer g.order.end(r.node)
-		g.add(r)
-		calls.ended()
-	}
-	start := func(n *node) { call(calls, n, done) }
+	g, calls := newGathering[T](len(nodes)), detach(ctx, longest, len(nodes))
 	for _, n := range nodes {
-		g.order.start(n, false, start)
+		go contain.Call(func() (T, error) { return call(calls, n) }, func(value T, err error) {
+			g.add(reply[T]{node: n, value: value, err: err})
+			calls.ended()
+		})
 	}
+	return g.wait(ctx, 1, enough)
 }
 
 // detached is the context of calls that go on after their caller has left. It ends with the last of

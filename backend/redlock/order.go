@@ -97,13 +97,8 @@ func (t *turn) keeps(releases int32) bool {
 
 // start starts a call to the node, which must not block, after the calls for this claim that were
 // started before it have ended. When it has ended, end must be called. A call that goes first only
-// waits for the one under way: what undoes that one must not undo the others. If there is no order,
-// the call waits for none.
+// waits for the one under way: what undoes that one must not undo the others.
 func (o *callOrder) start(n *node, first bool, call func(*node)) {
-	if o == nil {
-		call(n)
-		return
-	}
 	o.in.mu.Lock()
 	o.users++
 	at := &o.at[n.index]
@@ -124,9 +119,6 @@ func (o *callOrder) start(n *node, first bool, call func(*node)) {
 
 // end ends the call to the node that is under way for this claim, and starts the next one.
 func (o *callOrder) end(n *node) {
-	if o == nil {
-		return
-	}
 	o.in.mu.Lock()
 	o.drop()
 	var next func(*node)
@@ -137,6 +129,24 @@ func (o *callOrder) end(n *node) {
 	o.in.mu.Unlock()
 	if next != nil {
 		next(n)
+	}
+}
+
+// ask calls the nodes for the claim, in its turn at each, and adds their replies to votes. The
+// calls must not block. They go on after the caller has left, as long as detach says.
+func (o *callOrder) ask(
+	ctx context.Context, nodes []*node, longest time.Duration, votes *gathering[driver.Answer],
+	call func(context.Context, *node, func(int, vote)),
+) {
+	calls := detach(ctx, longest, len(nodes))
+	done := func(_ int, v vote) {
+		defer o.end(v.node)
+		votes.add(v)
+		calls.ended()
+	}
+	start := func(n *node) { call(calls, n, done) }
+	for _, n := range nodes {
+		o.start(n, false, start)
 	}
 }
 

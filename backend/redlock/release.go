@@ -32,7 +32,7 @@ func (l *Locker) Release(ctx context.Context, c driver.Claim, after driver.After
 	order := l.orders.enter(c.ID)
 	defer order.leave()
 	order.released.Store(true)
-	g := newGathering[driver.Answer](order, len(l.nodes))
+	g := newGathering[driver.Answer](len(l.nodes))
 	g.handle(func([]vote) func(vote) {
 		return func(r vote) {
 			if r.err != nil || order.at[r.node.index].unknown.Load() {
@@ -40,7 +40,7 @@ func (l *Locker) Release(ctx context.Context, c driver.Claim, after driver.After
 			}
 		}
 	})
-	g.ask(ctx, l.nodes, max(c.TTL, releaseAtLeast), l.calls(driver.OpRelease, c, after))
+	order.ask(ctx, l.nodes, max(c.TTL, releaseAtLeast), g, l.calls(driver.OpRelease, c, after))
 	quorum, spare := l.quorum, len(l.nodes)-l.quorum
 	var held, gone int
 	got := g.wait(ctx, spare+1, func(got []vote, _ bool) (bool, time.Duration) {

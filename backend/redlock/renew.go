@@ -49,7 +49,7 @@ func (l *Locker) Start(
 	rs := make([]*renewal, len(claims))
 	for i, c := range claims {
 		order := l.orders.enter(c.ID)
-		rs[i] = &renewal{locker: l, claim: c, order: order, votes: newGathering[driver.Answer](order, len(l.nodes)), done: func(held bool, err error) {
+		rs[i] = &renewal{locker: l, claim: c, order: order, votes: newGathering[driver.Answer](len(l.nodes)), done: func(held bool, err error) {
 			done(i, driver.Answer{Held: held}, err)
 		}}
 		for j := range l.nodes {

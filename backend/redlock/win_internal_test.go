@@ -21,7 +21,7 @@ func TestWin_reservesNoMoreThanANodeHasWhoseVoteWasNotCounted(t *testing.T) {
 	l := New(nodes)
 	c := driver.Claim{Key: "k", ID: "a", Owner: "a", TTL: time.Minute, Fences: driver.FenceRequest{Reserve: 10}}
 	order := l.orders.enter(c.ID)
-	votes := newGathering[driver.Answer](order, len(nodes))
+	votes := newGathering[driver.Answer](len(nodes))
 	b := &ballot{locker: l, claim: c, order: order, start: time.Now(), votes: votes}
 	for i, g := range []driver.Answer{{Fence: 70, Reserved: 10}, {Fence: 60, Reserved: 10}, {Fence: 60, Reserved: 10}} {
 		g.State = driver.Granted
@@ -55,7 +55,7 @@ func TestWin_aLateGrantCountsOnlyIfItHasReservedAsMuch(t *testing.T) {
 		l := New(nodes)
 		c := driver.Claim{Key: "k", ID: "a", Owner: "a", TTL: time.Minute, Fences: driver.FenceRequest{Reserve: 10}}
 		order := l.orders.enter(c.ID)
-		b := &ballot{locker: l, claim: c, order: order, start: time.Now(), votes: newGathering[driver.Answer](order, len(nodes))}
+		b := &ballot{locker: l, claim: c, order: order, start: time.Now(), votes: newGathering[driver.Answer](len(nodes))}
 		grant := func(node int, fence uint64, reserved int) {
 			b.votes.add(vote{node: l.nodes[node], value: driver.Answer{State: driver.Granted, Fence: fence, Reserved: reserved}})
 		}
