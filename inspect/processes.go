@@ -33,7 +33,7 @@ const (
 	announcedFor = 3 * AnnounceInterval
 	// worthTelling is how long a lease is held before it is reported.
 	worthTelling = time.Second
-	mostTold     = 100
+	maxTold      = 100
 	// processesName is the name of the log of reports in the Ledger.
 	processesName = "onerun:processes"
 	// keptReports is how many reports the store keeps: those of 600 processes.
@@ -58,7 +58,7 @@ func (i *Inspector) Announce(ctx context.Context) error {
 	ticker := time.NewTicker(AnnounceInterval)
 	defer ticker.Stop()
 	for {
-		p.Held, p.More = i.guard.Adapter().Held(worthTelling, mostTold)
+		p.Held, p.More = i.guard.Adapter().Held(worthTelling, maxTold)
 		_ = i.report(ctx, p)
 		select {
 		case <-ctx.Done():

@@ -132,8 +132,8 @@ func TestMetrics_countARunWithALostKeyAsLost(t *testing.T) {
 
 // The budget: what one instrument may have for each name, and all of them together.
 const (
-	mostSeriesOfOne = 12
-	mostSeriesOfAll = 60
+	maxSeriesOfOne = 12
+	maxSeriesOfAll = 60
 )
 
 func TestMetrics_keepToTheirBudgetWithThousandsOfKeysAndNames(t *testing.T) {
@@ -179,12 +179,12 @@ func keepToTheirBudget(t *testing.T, each int) {
 			require.Less(t, len(lines), 300)
 			continue
 		}
-		require.LessOrEqual(t, len(lines), names*mostSeriesOfOne, name)
+		require.LessOrEqual(t, len(lines), names*maxSeriesOfOne, name)
 		for _, line := range lines {
 			require.NotContains(t, line, "key-")
 		}
 	}
-	require.LessOrEqual(t, series, names*mostSeriesOfAll)
+	require.LessOrEqual(t, series, names*maxSeriesOfAll)
 	runs := points(s.metrics(t)["onerun.run.duration"])
 	require.Contains(t, strings.Join(runs, "\n"), "onerun.name=_OTHER")
 	require.Contains(t, strings.Join(runs, "\n"), "onerun.name=declared onerun.result=ok} ×1")

@@ -11,9 +11,9 @@ import (
 	"github.com/seed-1795987d/onerun/internal/signals"
 )
 
-// mostSets bounds the sets of attributes of one name. The package itself makes far fewer. Only
+// maxSets bounds the sets of attributes of one name. The package itself makes far fewer. Only
 // reports of users (guard.Adapter.Report) can reach the bound.
-const mostSets = 200
+const maxSets = 200
 
 // A work is the state of a name: its counts, and values that would be costly to make for each
 // event.
@@ -82,7 +82,7 @@ func (w *work) with(l labels) *measured {
 		if found, ok := (*old)[l]; ok {
 			return found
 		}
-		if len(*old) >= mostSets {
+		if len(*old) >= maxSets {
 			return w.attributes(l.coarse())
 		}
 		maps.Copy(sets, *old)

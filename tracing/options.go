@@ -21,7 +21,7 @@ const (
 	// NoName is the name of work that has none, neither from guard.WithName nor from an adapter.
 	NoName = signals.NoName
 
-	mostNames = 10_000
+	namesLimit = 10_000
 )
 
 // A Job declares a kind of work. Its series then exist, at zero, before the work has run, and its
@@ -149,8 +149,8 @@ func WithRedactor(redact func(string) string) Option {
 // is from 1 to 10,000. Defaults to DefaultMaxNames, 100.
 func WithMaxNames(n int) Option {
 	return func(s *settings) {
-		if n < 1 || n > mostNames {
-			s.refuse("WithMaxNames", n, fmt.Sprintf("must be from 1 to %d", mostNames))
+		if n < 1 || n > namesLimit {
+			s.refuse("WithMaxNames", n, fmt.Sprintf("must be from 1 to %d", namesLimit))
 			return
 		}
 		s.maxNames = n

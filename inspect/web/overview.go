@@ -72,8 +72,8 @@ type filter struct {
 // states are the values of state, beside "".
 var states = []string{"held", "waiting", "kept", "done"}
 
-// mostKeys is how many keys that are not done can be paged through.
-const mostKeys = 1000
+// maxKeys is how many keys that are not done can be paged through.
+const maxKeys = 1000
 
 func (h *handler) filterOf(r *http.Request) (f filter, err error) {
 	query := r.URL.Query()
@@ -85,8 +85,8 @@ func (h *handler) filterOf(r *http.Request) (f filter, err error) {
 		return f, err
 	}
 	if text := query.Get("from"); text != "" {
-		if f.from, err = strconv.Atoi(text); err != nil || f.from < 0 || f.from >= mostKeys {
-			return f, badForm("from: %q must be a number below %d", text, mostKeys)
+		if f.from, err = strconv.Atoi(text); err != nil || f.from < 0 || f.from >= maxKeys {
+			return f, badForm("from: %q must be a number below %d", text, maxKeys)
 		}
 	}
 	f.cursor, err = h.linkedPart(r, "cursor") // the last key of a page, on some backends
@@ -193,7 +193,7 @@ func (h *handler) survey(r *http.Request, page *keysPage, names work) (err error
 	for _, k := range page.Survey.Keys[min(page.from, len(page.Survey.Keys)):] {
 		page.Keys = append(page.Keys, viewOf(k, names))
 	}
-	if to := page.from + keysOfPage; to < min(page.Survey.Found, mostKeys) {
+	if to := page.from + keysOfPage; to < min(page.Survey.Found, maxKeys) {
 		page.Next = page.With("from", strconv.Itoa(to))
 	}
 	return nil

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// mostBytes is proto-max-bulk-len, the longest string Redis takes by default.
-const mostBytes = 512 << 20
+// maxBytes is proto-max-bulk-len, the longest string Redis takes by default.
+const maxBytes = 512 << 20
 
 // readValue reads one whole RESP2 or RESP3 value and returns its bytes as they came, nested
 // values included (https://redis.io/docs/latest/develop/reference/protocol-spec/). Streamed
@@ -52,7 +52,7 @@ func readValue(r *bufio.Reader) ([]byte, error) {
 // length reads the number after the type byte of a line.
 func length(line []byte) (int, error) {
 	n, err := strconv.Atoi(string(bytes.TrimSpace(line[1:])))
-	if err != nil || n < -1 || n > mostBytes {
+	if err != nil || n < -1 || n > maxBytes {
 		return 0, fmt.Errorf("redistest: not a RESP value: %q", line)
 	}
 	return n, nil

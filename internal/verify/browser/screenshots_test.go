@@ -14,8 +14,8 @@ const (
 	// writeEnv has the pictures written into the docs.
 	writeEnv = "ONERUN_SCREENSHOTS"
 	docs     = "../../../docs"
-	// mostBytes is how large the pictures may be together: they are part of each clone.
-	mostBytes = 400 << 10
+	// maxBytes is how large the pictures may be together: they are part of each clone.
+	maxBytes = 400 << 10
 )
 
 // A picture is a view on a screen, in a mode.
@@ -53,5 +53,5 @@ func TestScreenshots_ofTheDocs(t *testing.T) {
 		total += len(png)
 	}
 	require.Positive(t, total)
-	require.Less(t, total, mostBytes)
+	require.Less(t, total, maxBytes)
 }

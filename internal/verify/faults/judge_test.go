@@ -11,12 +11,12 @@ import (
 )
 
 const (
-	// mostLate is how late a context may end (I3).
-	mostLate = 20 * time.Millisecond
-	// mostOverrun is how long after the end of its context a call may return (I6).
-	mostOverrun = 100 * time.Millisecond
-	// mostCrash is how long after the TTL of a dead worker its key may be taken over (I4).
-	mostCrash = 100 * time.Millisecond
+	// maxLate is how late a context may end (I3).
+	maxLate = 20 * time.Millisecond
+	// maxOverrun is how long after the end of its context a call may return (I6).
+	maxOverrun = 100 * time.Millisecond
+	// maxCrash is how long after the TTL of a dead worker its key may be taken over (I4).
+	maxCrash = 100 * time.Millisecond
 	// checkLimit bounds porcupine for one key.
 	checkLimit = 20 * time.Second
 )
@@ -102,15 +102,15 @@ func released(events []history.Event, belief history.Event) bool {
 
 func (r *result) judgeTimes(events []history.Event) {
 	r.late = history.Late(events)
-	if p99 := history.Percentile(nets(r.late), 0.99); p99 > mostLate {
+	if p99 := history.Percentile(nets(r.late), 0.99); p99 > maxLate {
 		r.fail("I3: contexts have ended up to %v too late, net; those that did: %s", p99, lateOnes(events))
 	}
-	if over := history.Percentile(nets(history.Overruns(events)), 1); over > mostOverrun {
+	if over := history.Percentile(nets(history.Overruns(events)), 1); over > maxOverrun {
 		r.fail("I6: a call has returned %v after its context had ended", over)
 	}
 	r.takeover = history.Takeovers(events, "test")
 	for _, one := range r.takeover {
-		if one.After == "killed" && one.Net > ttl+mostCrash {
+		if one.After == "killed" && one.Net > ttl+maxCrash {
 			r.fail("I4: the next holder was in %v (net) after one was killed", one.Net)
 		}
 	}
@@ -147,7 +147,7 @@ func (r *result) judgeClosings(last []closing) {
 // lateOnes names the beliefs that have ended late, and what the Guards said of that.
 func lateOnes(events []history.Event) (text string) {
 	for _, e := range history.Beliefs(events) {
-		if late := time.Duration(e.Return - e.Deadline); e.Deadline > 0 && late > mostLate {
+		if late := time.Duration(e.Return - e.Deadline); e.Deadline > 0 && late > maxLate {
 			text += fmt.Sprintf("%s on %s by %v, of which the Guard has said %v; ", e.Process, e.Key, late, e.Late)
 		}
 	}

@@ -125,11 +125,11 @@ const settling = 150 * time.Millisecond
 // The nodes of a RedLock grant one fence at once if the worker knows their clocks, and these are
 // past the last fence. Otherwise the claim takes a second round trip, for which it has no time. So
 // the worker asks without a delay first, and some time passes.
-func slowGrant(delay time.Duration, mostTries int) func(s *scene) {
+func slowGrant(delay time.Duration, maxTries int) func(s *scene) {
 	return func(s *scene) {
 		w, other := s.warm()
 		granted := false
-		for try := 1; try <= mostTries && !granted; try++ {
+		for try := 1; try <= maxTries && !granted; try++ {
 			w.ask("take c")
 			s.pass(settling)
 			for _, p := range w.proxies {

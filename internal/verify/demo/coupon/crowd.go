@@ -13,9 +13,9 @@ import (
 )
 
 const (
-	users     = 1000
-	eager     = 50 // the first users, who click twice, on two servers
-	mostTries = 20
+	users    = 1000
+	eager    = 50 // the first users, who click twice, on two servers
+	maxTries = 20
 )
 
 // A crowd is all the users. They claim at the same time.
@@ -64,7 +64,7 @@ func (c *crowd) claim(ctx context.Context) {
 // so. All clicks and tries of one claim have the same key.
 func (c *crowd) click(ctx context.Context, user, key string, server int) {
 	var got answer
-	for try := range mostTries {
+	for try := range maxTries {
 		got = c.post(ctx, user, key, c.servers[(server+try)%len(c.servers)])
 		if got.after == 0 {
 			break

@@ -11,8 +11,8 @@ import (
 const (
 	// thinking is how long a server looks at the stock before it writes it back.
 	thinking = 2 * time.Millisecond
-	// mostThinking is how long an order can ask it to.
-	mostThinking = 10 * time.Second
+	// maxThinking is how long an order can ask it to.
+	maxThinking = 10 * time.Second
 )
 
 var errOrder = errors.New(`the body must be like {"size":"M","think":"3s"}: a size of S, M or L, ` +
@@ -29,7 +29,7 @@ func readOrder(r *http.Request) (order, error) {
 	body := struct{ Size, Think string }{Think: thinking.String()}
 	malformed := json.NewDecoder(r.Body).Decode(&body)
 	think, err := time.ParseDuration(body.Think)
-	if malformed != nil || err != nil || think < 0 || think > mostThinking || !slices.Contains([]string{"S", "M", "L"}, body.Size) {
+	if malformed != nil || err != nil || think < 0 || think > maxThinking || !slices.Contains([]string{"S", "M", "L"}, body.Size) {
 		return order{}, errOrder
 	}
 	return order{user: r.PathValue("user"), size: body.Size, think: think}, nil

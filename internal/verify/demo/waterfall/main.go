@@ -28,8 +28,8 @@ func main() {
 	}
 }
 
-// mostSpans is how many make a picture that can be read.
-const mostSpans = 200
+// maxSpans is how many make a picture that can be read.
+const maxSpans = 200
 
 // run is the program.
 func run(args []string, in io.Reader, out io.Writer) error {
@@ -68,8 +68,8 @@ func run(args []string, in io.Reader, out io.Writer) error {
 		return fmt.Errorf("-trace %s: there is none", *id)
 	case len(all) == 0:
 		return errors.New("there are no spans")
-	case len(all) > mostSpans:
-		return fmt.Errorf("%d spans are too many for one picture, of at most %d: choose a trace with -trace ID", len(all), mostSpans)
+	case len(all) > maxSpans:
+		return fmt.Errorf("%d spans are too many for one picture, of at most %d: choose a trace with -trace ID", len(all), maxSpans)
 	}
 	_, err = io.WriteString(out, newPicture(all).String())
 	return err

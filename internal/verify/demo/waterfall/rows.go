@@ -102,10 +102,10 @@ func took(rows []row) (begin time.Time, all time.Duration) {
 
 // step returns the time between two ticks of an axis: 1, 2 or 5 times a power of ten.
 func step(all time.Duration) time.Duration {
-	const mostTicks = 7
+	const maxTicks = 7
 	for every := time.Nanosecond; ; every *= 10 {
 		for _, n := range []time.Duration{every, 2 * every, 5 * every} {
-			if all/n < mostTicks {
+			if all/n < maxTicks {
 				return n
 			}
 		}
