@@ -72,7 +72,7 @@ func TestObserver_receivesADocumentedResultWhateverAborts(t *testing.T) {
 				"end hook": {hook: guard.Hook{RunEnd: func(context.Context, guard.RunEndEvent) { abort() }}, result: idempotency.Ran},
 				"handler":  {h: func(context.Context, any) (any, error) { abort(); return nil, nil }, result: idempotency.Ran},
 				"policy":   {opt: guardgrpc.WithPolicy(func(*status.Status) bool { abort(); return true }), result: idempotency.Ran},
-				"observer": {opt: guardgrpc.WithObserver(func(context.Context, guardgrpc.Outcome) { abort() }), result: idempotency.Ran},
+				"observer": {opt: idempotency.WithObserver(func(context.Context, idempotency.Outcome) { abort() }), result: idempotency.Ran},
 			} {
 				t.Run(fmt.Sprint(name, ", ", how, ", ", mode), func(t *testing.T) {
 					t.Parallel()
@@ -80,11 +80,11 @@ func TestObserver_receivesADocumentedResultWhateverAborts(t *testing.T) {
 					if c.store {
 						store = abortingStore{store, abort}
 					}
-					var outcomes []guardgrpc.Outcome
+					var outcomes []idempotency.Outcome
 					var reported []guard.Outcome
 					g := newGuard(t, store, guard.WithNamespace("test"), guard.WithHook(c.hook),
 						guard.WithHook(guard.Hook{Outcome: func(_ context.Context, o guard.Outcome) { reported = append(reported, o) }}))
-					opts := append([]guardgrpc.Option{guardgrpc.WithObserver(func(_ context.Context, o guardgrpc.Outcome) { outcomes = append(outcomes, o) })}, more...)
+					opts := append([]guardgrpc.Option{idempotency.WithObserver(func(_ context.Context, o idempotency.Outcome) { outcomes = append(outcomes, o) })}, more...)
 					if name != "scope" {
 						opts = append(opts, idempotency.WithGlobalKeys())
 					}
@@ -99,7 +99,7 @@ func TestObserver_receivesADocumentedResultWhateverAborts(t *testing.T) {
 					}
 					once, err := guardgrpc.New(g, c.key, opts...)
 					require.NoError(t, err)
-					ctx, tracked := guardgrpc.Track(metadata.NewIncomingContext(t.Context(), metadata.Pairs("idempotency-key", "k")))
+					ctx, tracked := idempotency.Track(metadata.NewIncomingContext(t.Context(), metadata.Pairs("idempotency-key", "k")))
 					var over sync.WaitGroup
 					over.Go(func() {
 						defer func() { _ = recover() }()

@@ -247,7 +247,7 @@ func ExampleClientKeys() {
 	}
 	seen := map[string]bool{}
 	conn, stop := ready(func(ctx context.Context, req *wrapperspb.StringValue) (any, error) {
-		seen[guardgrpc.Key(ctx)] = true
+		seen[idempotency.Key(ctx)] = true
 		return req, nil
 	}, grpc.WithChainUnaryInterceptor(keys)) // and retrying interceptors behind it
 	defer stop()

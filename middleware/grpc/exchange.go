@@ -33,10 +33,10 @@ type exchange struct {
 
 // Identify implements idempotent.Transport.
 func (q *exchange) Identify() (idempotency.Result, error) {
+	q.call.Route = q.info.FullMethod
 	if !q.m.covers(q.info.FullMethod) {
 		return idempotency.Untouched, nil
 	}
-	q.call.Work = q.info.FullMethod
 	key, err := q.m.key(q.ctx, q.info, q.req)
 	if result, err := q.m.OfKey(key, err, q.m.requires()); result != "" {
 		return result, err
@@ -57,7 +57,7 @@ func (q *exchange) Identify() (idempotency.Result, error) {
 			return idempotency.BodyInvalid, fmt.Errorf("guardgrpc: the fingerprint: %w", err)
 		}
 	}
-	q.call.Run.Key, q.call.Scope, q.call.Key = key, scope, q.m.Stored(scope, key, "method", q.info.FullMethod)
+	q.call.RunKey, q.call.Scope, q.call.Key = key, scope, q.m.Stored(scope, key, "method", q.info.FullMethod)
 	return "", nil
 }
 

@@ -212,7 +212,7 @@ func (row lifeRow) test(t *testing.T, store guard.Locker, mode idempotency.Mode,
 	require.Equal(t, row.aborted, o.Aborted)
 	require.ErrorIs(t, o.Err, row.err)
 	if row.seen != codes.OK {
-		require.Equal(t, row.seen, o.Code)
+		require.Equal(t, row.seen, codes.Code(o.Status))
 	}
 	if row.code == codes.OK && mode != idempotency.Exclusive && row.err == nil {
 		require.Equal(t, "a by run 1", first.value)
@@ -299,7 +299,7 @@ func TestLife_whileTheFirstRuns(t *testing.T) {
 	require.Equal(t, idempotency.InFlight, guardgrpc.ResultOf(a.err))
 	require.Equal(t, []string{"1000"}, a.trailer["grpc-retry-pushback-ms"])
 	require.Equal(t, time.Second, retryInfo(t, a.err).GetRetryDelay().AsDuration())
-	require.Equal(t, codes.Aborted, s.log.next(t).Code)
+	require.Equal(t, codes.Aborted, codes.Code(s.log.next(t).Status))
 
 	waiting := make(chan answer, 4)
 	for range 4 {
@@ -379,7 +379,7 @@ func TestLife_aWaiterLeaves(t *testing.T) {
 	require.Equal(t, codes.Canceled, status.Code(receive(t, second, "end of a call").err))
 	o := s.log.next(t)
 	require.Equal(t, idempotency.Canceled, o.Result)
-	require.Equal(t, codes.Canceled, o.Code)
+	require.Equal(t, codes.Canceled, codes.Code(o.Status))
 	close(gate)
 	requireRan(t, receive(t, first, "reply"), "a by run 1")
 	require.EqualValues(t, 1, runs.Load())

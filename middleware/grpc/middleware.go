@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 
 	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/middleware/internal/idempotent"
@@ -59,7 +60,13 @@ func (m *middleware) requires() bool { return len(m.methods) > 0 && !m.Optional 
 func (m *middleware) intercept(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 	q := &exchange{m: m, ctx: ctx, req: req, info: info, next: next, start: time.Now()}
 	q.call.Core, q.call.Transport = m.core, q
-	defer q.report()
+	defer func() {
+		q.call.Status = int(statusOf(q.err).Code())
+		if q.call.Aborted {
+			q.call.Status = int(codes.Unknown)
+		}
+		q.call.Report(ctx, q.start, nil)
+	}()
 	q.call.Serve(ctx)
 	return q.reply, q.err
 }

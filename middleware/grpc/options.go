@@ -26,13 +26,12 @@ func (option) GRPC() {}
 type settings struct {
 	idempotent.Settings
 
-	key       KeyFunc
-	scope     KeyFunc
-	methods   []string
-	print     fingerprint
-	policy    func(*status.Status) bool
-	without   []string // metadata that is not kept
-	observers []func(context.Context, Outcome)
+	key     KeyFunc
+	scope   KeyFunc
+	methods []string
+	print   fingerprint
+	policy  func(*status.Status) bool
+	without []string // metadata that is not kept
 }
 
 // WithScope sets the principal that owns a call: a stable name, such as the number of the account,
@@ -94,7 +93,7 @@ func WithFingerprint(f func(ctx context.Context, info *grpc.UnaryServerInfo, req
 
 // WithPolicy sets which replies and errors are kept. If p returns false, nothing is kept, and a
 // retry runs the handler. s is never nil, and its code is OK for a reply. A handler can choose for
-// one of its own, see SetKeep. p is called concurrently. Defaults to KeepFinal.
+// one of its own, see idempotency.SetKeep. p is called concurrently. Defaults to KeepFinal.
 func WithPolicy(p func(s *status.Status) bool) Option {
 	return option(func(s *settings) {
 		if p == nil {
@@ -120,20 +119,5 @@ func WithoutMetadata(names ...string) Option {
 			}
 			s.without = append(s.without, name)
 		}
-	})
-}
-
-// WithObserver calls f once for each call with its Outcome, for traces, metrics and logs. It is
-// called before the interceptor returns, even if the handler panicked. ctx is the call's.
-// Observers are called in the order in which they were added, and concurrently for several
-// calls. A panic in f is contained. The hooks of the Guard receive the same as a guard.Outcome.
-// Defaults to none.
-func WithObserver(f func(ctx context.Context, o Outcome)) Option {
-	return option(func(s *settings) {
-		if f == nil {
-			s.Refuse("WithObserver", nil, "must not be nil")
-			return
-		}
-		s.observers = append(s.observers, f)
 	})
 }

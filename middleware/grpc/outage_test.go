@@ -87,7 +87,7 @@ type fakeCall struct {
 	fakeStream
 	reply   any
 	err     error
-	outcome guardgrpc.Outcome
+	outcome idempotency.Outcome
 	aborted bool // the handler has panicked, or has ended its goroutine
 }
 
@@ -96,7 +96,7 @@ func (s *outageStand) call(ctx context.Context) *fakeCall {
 	c := new(fakeCall)
 	ctx = metadata.NewIncomingContext(ctx, metadata.Pairs("idempotency-key", "k"))
 	ctx = grpc.NewContextWithServerTransportStream(ctx, &c.fakeStream)
-	ctx, outcome := guardgrpc.Track(ctx)
+	ctx, outcome := idempotency.Track(ctx)
 	var over sync.WaitGroup
 	over.Go(func() {
 		returned := false

@@ -108,7 +108,7 @@ func TestShadow_changesNothing(t *testing.T) {
 func TestFailOpen_runsWithoutALease(t *testing.T) {
 	t.Parallel()
 	h, runs := counted(func(ctx context.Context) {
-		if guardgrpc.Key(ctx) != "k" || guard.Fence(ctx) != 0 {
+		if idempotency.Key(ctx) != "k" || guard.Fence(ctx) != 0 {
 			panic("the key is missing, or there is a lease")
 		}
 	})
@@ -125,7 +125,7 @@ func TestFailOpen_runsWithoutALease(t *testing.T) {
 // Hooks and observers are notified once of each call, and Track has the same Outcome.
 func TestObserver_isNotifiedOnce(t *testing.T) {
 	t.Parallel()
-	reported, tracked := make(chan guard.Outcome, 4), make(chan guardgrpc.Outcome, 4)
+	reported, tracked := make(chan guard.Outcome, 4), make(chan idempotency.Outcome, 4)
 	hook := guard.Hook{Outcome: func(_ context.Context, o guard.Outcome) { reported <- o }}
 	h, _ := counted(nil)
 	broken := errors.New("broken")
@@ -136,13 +136,13 @@ func TestObserver_isNotifiedOnce(t *testing.T) {
 		return "t", nil
 	}
 	front := func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
-		ctx, outcome := guardgrpc.Track(ctx)
+		ctx, outcome := idempotency.Track(ctx)
 		defer func() { tracked <- outcome() }()
 		return next(ctx, req)
 	}
 	s := setup{guard: newGuard(t, memory.New(), guard.WithHook(hook)), noScope: true, front: []grpc.UnaryServerInterceptor{front},
 		opts: []guardgrpc.Option{guardgrpc.WithScope(noScope), idempotency.WithLease(guard.WithName("claims")),
-			guardgrpc.WithObserver(func(context.Context, guardgrpc.Outcome) { panic("of an observer") })}}.serve(t, h)
+			idempotency.WithObserver(func(context.Context, idempotency.Outcome) { panic("of an observer") })}}.serve(t, h)
 	for _, c := range []struct {
 		tenant string
 		result idempotency.Result

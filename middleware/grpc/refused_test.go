@@ -92,7 +92,7 @@ func TestRefusals_haveDetails(t *testing.T) {
 			require.Equal(t, c.retry, len(a.trailer["grpc-retry-pushback-ms"]) > 0)
 			o := s.log.next(t)
 			require.Equal(t, c.result, o.Result)
-			require.Equal(t, c.code, o.Code)
+			require.Equal(t, c.code, codes.Code(o.Status))
 			if strings.Contains(name, "fails") {
 				require.ErrorIs(t, o.Err, secret)
 			}

@@ -30,7 +30,7 @@ func TestReplay_givesTheFirstReplyAgain(t *testing.T) {
 	for _, tcp := range []bool{false, true} {
 		t.Run(fmt.Sprint("tcp=", tcp), func(t *testing.T) {
 			h, runs := counted(func(ctx context.Context) {
-				if guardgrpc.Key(ctx) == "" || guard.Fence(ctx) == 0 {
+				if idempotency.Key(ctx) == "" || guard.Fence(ctx) == 0 {
 					panic("the handler does not find its key and its lease")
 				}
 			})
@@ -41,7 +41,7 @@ func TestReplay_givesTheFirstReplyAgain(t *testing.T) {
 			require.Positive(t, o.Fence)
 			require.Positive(t, o.Duration)
 			o.Fence, o.Duration = 0, 0
-			require.Equal(t, guardgrpc.Outcome{Outcome: idempotency.Outcome{Result: idempotency.Ran, Name: claim, Kept: idempotency.KeepAnswer}, Method: claim}, o)
+			require.Equal(t, idempotency.Outcome{Result: idempotency.Ran, Name: claim, Route: claim, Kept: idempotency.KeepAnswer}, o)
 			for range 2 {
 				requireReplay(t, s.call(t.Context(), key, "a"), "a by run 1")
 				require.Equal(t, idempotency.Replayed, s.log.next(t).Result)
@@ -174,7 +174,7 @@ func TestReplay_ofErrors(t *testing.T) {
 			again := s.call(t.Context(), "k", "a")
 			require.Equal(t, final[code], again.replayed())
 			o := s.log.next(t)
-			require.Equal(t, code, o.Code)
+			require.Equal(t, code, codes.Code(o.Status))
 			require.NoError(t, o.Err)
 			require.True(t, proto.Equal(status.Convert(first.err).Proto(), status.Convert(again.err).Proto()))
 			if final[code] {
@@ -218,7 +218,7 @@ func TestReplay_ofWhatIsChosen(t *testing.T) {
 			t.Parallel()
 			h := func(ctx context.Context, _ *wrapperspb.StringValue) (any, error) {
 				if c.keep != nil {
-					require.True(t, guardgrpc.SetKeep(ctx, *c.keep))
+					require.True(t, idempotency.SetKeep(ctx, *c.keep))
 				}
 				return wrapperspb.String("reply"), c.err
 			}
@@ -229,8 +229,8 @@ func TestReplay_ofWhatIsChosen(t *testing.T) {
 			require.Equal(t, c.second, s.log.next(t).Result)
 		})
 	}
-	require.False(t, guardgrpc.SetKeep(t.Context(), idempotency.KeepNothing))
-	require.Empty(t, guardgrpc.Key(t.Context()))
+	require.False(t, idempotency.SetKeep(t.Context(), idempotency.KeepNothing))
+	require.Empty(t, idempotency.Key(t.Context()))
 }
 
 func keep(k idempotency.Keep) *idempotency.Keep { return &k }

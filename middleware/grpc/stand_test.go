@@ -18,6 +18,7 @@ import (
 	"github.com/seed-1795987d/onerun/backend/memory"
 	"github.com/seed-1795987d/onerun/guard"
 	guardgrpc "github.com/seed-1795987d/onerun/middleware/grpc"
+	"github.com/seed-1795987d/onerun/middleware/idempotency"
 )
 
 const (
@@ -116,7 +117,7 @@ func (s setup) serve(t testing.TB, h handler) *stand {
 	if s.key == nil {
 		s.key = guardgrpc.IdempotencyKey
 	}
-	opts := []guardgrpc.Option{guardgrpc.WithObserver(log.observer())}
+	opts := []guardgrpc.Option{idempotency.WithObserver(log.observer())}
 	if !s.noScope {
 		opts = append(opts, guardgrpc.WithScope(tenant))
 	}
@@ -194,11 +195,11 @@ func receive[T any](t testing.TB, c <-chan T, what string) T {
 // outcomes are those that an observer was notified of.
 type outcomes struct {
 	mu  sync.Mutex
-	all []guardgrpc.Outcome
+	all []idempotency.Outcome
 }
 
-func (o *outcomes) observer() func(context.Context, guardgrpc.Outcome) {
-	return func(_ context.Context, outcome guardgrpc.Outcome) {
+func (o *outcomes) observer() func(context.Context, idempotency.Outcome) {
+	return func(_ context.Context, outcome idempotency.Outcome) {
 		o.mu.Lock()
 		defer o.mu.Unlock()
 		o.all = append(o.all, outcome)
@@ -206,7 +207,7 @@ func (o *outcomes) observer() func(context.Context, guardgrpc.Outcome) {
 }
 
 // next removes and returns the first Outcome.
-func (o *outcomes) next(t testing.TB) (first guardgrpc.Outcome) {
+func (o *outcomes) next(t testing.TB) (first idempotency.Outcome) {
 	t.Helper()
 	require.Eventually(t, func() bool {
 		o.mu.Lock()

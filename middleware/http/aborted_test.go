@@ -73,7 +73,7 @@ func TestObserver_receivesADocumentedResultWhateverAborts(t *testing.T) {
 				"end hook": {hook: guard.Hook{RunEnd: func(context.Context, guard.RunEndEvent) { abort() }}, result: idempotency.Ran},
 				"handler":  {h: func(http.ResponseWriter, *http.Request) { abort() }, result: idempotency.Ran},
 				"policy":   {opt: guardhttp.WithPolicy(func(int, http.Header) bool { abort(); return true }), result: idempotency.Ran},
-				"observer": {opt: guardhttp.WithObserver(func(context.Context, guardhttp.Outcome) { abort() }), result: idempotency.Ran},
+				"observer": {opt: idempotency.WithObserver(func(context.Context, idempotency.Outcome) { abort() }), result: idempotency.Ran},
 			} {
 				t.Run(fmt.Sprint(name, ", ", how, ", ", mode), func(t *testing.T) {
 					t.Parallel()
@@ -81,11 +81,11 @@ func TestObserver_receivesADocumentedResultWhateverAborts(t *testing.T) {
 					if c.store {
 						store = abortingStore{store, abort}
 					}
-					var outcomes []guardhttp.Outcome
+					var outcomes []idempotency.Outcome
 					var reported []guard.Outcome
 					g := lifeGuard(t, store, guard.WithNamespace("test"), guard.WithHook(c.hook),
 						guard.WithHook(guard.Hook{Outcome: func(_ context.Context, o guard.Outcome) { reported = append(reported, o) }}))
-					opts := append([]guardhttp.Option{guardhttp.WithObserver(func(_ context.Context, o guardhttp.Outcome) { outcomes = append(outcomes, o) })}, more...)
+					opts := append([]guardhttp.Option{idempotency.WithObserver(func(_ context.Context, o idempotency.Outcome) { outcomes = append(outcomes, o) })}, more...)
 					if name != "scope" {
 						opts = append(opts, idempotency.WithGlobalKeys())
 					}
@@ -105,7 +105,7 @@ func TestObserver_receivesADocumentedResultWhateverAborts(t *testing.T) {
 					if c.body {
 						r.Body = abortingBody{abort}
 					}
-					r, tracked := guardhttp.Track(r)
+					r, tracked := track(r)
 					var over sync.WaitGroup
 					over.Go(func() {
 						defer func() { _ = recover() }()

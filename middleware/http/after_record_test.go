@@ -135,11 +135,11 @@ func TestAnswerAfterRecord_eachEndOfARun(t *testing.T) {
 							}
 							e.end(w, run)
 						}
-						send := func() (*httptest.ResponseRecorder, guardhttp.Outcome) {
+						send := func() (*httptest.ResponseRecorder, idempotency.Outcome) {
 							r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", strings.NewReader("b"))
 							r.Header.Set("Idempotency-Key", "k")
 							w := httptest.NewRecorder()
-							r, outcome := guardhttp.Track(r)
+							r, outcome := track(r)
 							recovered(s.handler, w, r)
 							return w, outcome()
 						}
@@ -255,7 +255,7 @@ func TestAnswerAfterRecord_whatCannotBeHeldBack(t *testing.T) {
 			_, _ = io.WriteString(w, "a")
 		},
 		"a stream, says the handler": func(w http.ResponseWriter, r *http.Request) {
-			guardhttp.SetKeep(r.Context(), idempotency.KeepTombstone)
+			idempotency.SetKeep(r.Context(), idempotency.KeepTombstone)
 			_, _ = io.WriteString(w, "a")
 		},
 		"an informational status": func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusEarlyHints) },
@@ -279,7 +279,7 @@ func TestAnswerAfterRecord_whatCannotBeHeldBack(t *testing.T) {
 					}
 					r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", nil)
 					r.Header.Set("Idempotency-Key", "k")
-					r, outcome := guardhttp.Track(r)
+					r, outcome := track(r)
 					s.handler.ServeHTTP(w, r)
 					o := outcome()
 					require.Equal(t, idempotency.Ran, o.Result)

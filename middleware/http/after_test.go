@@ -68,7 +68,7 @@ func TestAfter_theFirstAnswerIsTheRecord(t *testing.T) {
 						site := store.site(t, contentSetup{http2: http2, opts: c.opts,
 							handler: func(_ http.ResponseWriter, r *http.Request) {
 								if c.keep != idempotency.KeepAnswer {
-									guardhttp.SetKeep(r.Context(), c.keep)
+									idempotency.SetKeep(r.Context(), c.keep)
 								}
 							},
 							mount: func(idempotent func(http.Handler) http.Handler, h http.Handler) http.Handler {

@@ -49,7 +49,7 @@ func lifeGuard(t *testing.T, store guard.Locker, opts ...guard.Option) *guard.Gu
 func lifeIdempotent(t *testing.T, g *guard.Guard, h http.HandlerFunc, opts ...guardhttp.Option) (http.Handler, *lifeLog) {
 	t.Helper()
 	seen := new(lifeLog)
-	opts = append([]guardhttp.Option{guardhttp.WithScope(lifeTenant), guardhttp.WithObserver(seen.observer())}, opts...)
+	opts = append([]guardhttp.Option{guardhttp.WithScope(lifeTenant), idempotency.WithObserver(seen.observer())}, opts...)
 	idempotent, err := guardhttp.New(g, guardhttp.IdempotencyKey, opts...)
 	require.NoError(t, err)
 	return idempotent(h), seen
@@ -208,32 +208,32 @@ func requireSameText(t *testing.T, want, got string) {
 // A lifeLog keeps Outcomes.
 type lifeLog struct {
 	mu  sync.Mutex
-	all []guardhttp.Outcome
+	all []idempotency.Outcome
 }
 
-func (l *lifeLog) observer() func(context.Context, guardhttp.Outcome) {
-	return func(_ context.Context, o guardhttp.Outcome) {
+func (l *lifeLog) observer() func(context.Context, idempotency.Outcome) {
+	return func(_ context.Context, o idempotency.Outcome) {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		l.all = append(l.all, o)
 	}
 }
 
-func (l *lifeLog) seen() []guardhttp.Outcome {
+func (l *lifeLog) seen() []idempotency.Outcome {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return append([]guardhttp.Outcome(nil), l.all...)
+	return append([]idempotency.Outcome(nil), l.all...)
 }
 
 // await returns the first n Outcomes when they are there. A client may have its answer before.
-func (l *lifeLog) await(t *testing.T, n int) []guardhttp.Outcome {
+func (l *lifeLog) await(t *testing.T, n int) []idempotency.Outcome {
 	t.Helper()
 	require.Eventually(t, func() bool { return len(l.seen()) >= n }, lifeSoon, lifePoll, "%d outcomes", n)
 	return l.seen()[:n]
 }
 
 // awaitResult returns the n-th Outcome with the Result when it is there.
-func (l *lifeLog) awaitResult(t *testing.T, result idempotency.Result, n int) (found guardhttp.Outcome) {
+func (l *lifeLog) awaitResult(t *testing.T, result idempotency.Result, n int) (found idempotency.Outcome) {
 	t.Helper()
 	require.Eventually(t, func() bool {
 		seen := 0

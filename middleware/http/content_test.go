@@ -415,7 +415,7 @@ func TestContent_methods(t *testing.T) {
 	store := contentRedis(t)
 	asked := func(t *testing.T) int64 { return store.server.Calls(t)["evalsha"] + store.server.Calls(t)["eval"] }
 	handler := func(w http.ResponseWriter, r *http.Request) {
-		fmt.Fprint(w, r.Method, guardhttp.Key(r.Context()))
+		fmt.Fprint(w, r.Method, idempotency.Key(r.Context()))
 	}
 	t.Run("that change nothing", func(t *testing.T) {
 		site := store.site(t, contentSetup{handler: handler})

@@ -67,8 +67,8 @@
 //   - server-sent events
 //   - a hijacked connection
 //   - an answer with trailers, or one longer than [idempotency.WithMaxAnswer]
-//   - an answer for which the handler called [SetKeep] with [idempotency.KeepTombstone] before its
-//     first byte
+//   - an answer for which the handler called [idempotency.SetKeep] with
+//     [idempotency.KeepTombstone] before its first byte
 //
 // A handler that returns without having written answers with an empty 200. If that is kept, it is
 // sent at once. A framework that writes later gets an error, because a retry would not get what it

@@ -274,8 +274,8 @@ func ExampleSetKeep() {
 	h := wrap(func(w http.ResponseWriter, r *http.Request) {
 		ctx := r.Context()
 		lease, _ := guard.FromContext(ctx)
-		fmt.Println("runs for", guardhttp.Key(ctx), lease.Valid(), guard.Fence(ctx) > 0)
-		guardhttp.SetKeep(ctx, idempotency.KeepTombstone) // a secret, to be given once
+		fmt.Println("runs for", idempotency.Key(ctx), lease.Valid(), guard.Fence(ctx) > 0)
+		idempotency.SetKeep(ctx, idempotency.KeepTombstone) // a secret, to be given once
 		fmt.Fprintln(w, "the secret")
 	}, guardhttp.IdempotencyKey)
 	send(h, "/", "k", "")
@@ -290,8 +290,8 @@ func ExampleSetKeep() {
 func ExampleTrack() {
 	h := wrap(hello, guardhttp.IdempotencyKey)
 	log := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		r, outcome := guardhttp.Track(r)
-		h.ServeHTTP(w, r)
+		ctx, outcome := idempotency.Track(r.Context())
+		h.ServeHTTP(w, r.WithContext(ctx))
 		fmt.Println(r.Method, r.URL.Path, outcome().Result)
 	})
 	send(log, "/claims", "k", "")
@@ -306,7 +306,7 @@ func ExampleTrack() {
 // The first days in production: count what would happen.
 func ExampleWithShadow() {
 	counts := expvar.NewMap("idempotency")
-	h := wrap(hello, guardhttp.IdempotencyKey, idempotency.WithShadow(), guardhttp.WithObserver(func(_ context.Context, o guardhttp.Outcome) { counts.Add(string(o.Result), 1) }))
+	h := wrap(hello, guardhttp.IdempotencyKey, idempotency.WithShadow(), idempotency.WithObserver(func(_ context.Context, o idempotency.Outcome) { counts.Add(string(o.Result), 1) }))
 	send(h, "/", "k", "")
 	send(h, "/", "k", "")
 	send(h, "/", "", "")

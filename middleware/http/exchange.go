@@ -33,7 +33,6 @@ type exchange struct {
 	client    interrupter
 	answer    *recorder          // nil until the handler is called
 	replayed  *idempotent.Answer // what was found in the store
-	status    int                // of the answer, see Outcome.Status
 	fiber     bool               // see errFiber
 	route     string             // the pattern that it matches in a mux behind the middleware
 	misplaced error              // why the answer is not that of the handler
@@ -122,7 +121,7 @@ func (q *exchange) read() (idempotency.Result, error) {
 	q.body = &q.own.body
 	q.body.take(q.in, q.m.maxBody)
 	q.in.Body = q.body
-	q.call.Work = cmp.Or(q.r.Pattern, q.route)
+	q.call.Route = cmp.Or(q.r.Pattern, q.route)
 	key, err := q.m.key(q.in)
 	if q.body.err != nil {
 		return q.badBody()
@@ -153,7 +152,7 @@ func (q *exchange) read() (idempotency.Result, error) {
 			return idempotency.BodyInvalid, fmt.Errorf("guardhttp: the fingerprint: %w", err)
 		}
 	}
-	q.call.Run.Key, q.call.Scope, q.call.Key = key, scope, q.m.identity(scope, key, q.routeHost(), q.in)
+	q.call.RunKey, q.call.Scope, q.call.Key = key, scope, q.m.identity(scope, key, q.routeHost(), q.in)
 	return "", nil
 }
 

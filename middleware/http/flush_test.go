@@ -59,7 +59,7 @@ func TestFlush_answersAreReplayed(t *testing.T) {
 			parts(2, "12345")(w, r)
 		}, true},
 		"the handler says that it is a stream": {func(w http.ResponseWriter, r *http.Request) {
-			guardhttp.SetKeep(r.Context(), idempotency.KeepTombstone)
+			idempotency.SetKeep(r.Context(), idempotency.KeepTombstone)
 			parts(2, "x")(w, r)
 		}, false},
 	} {
@@ -134,7 +134,7 @@ func TestFlush_aClientThatHasGone(t *testing.T) {
 					})
 				}, handler: func(w http.ResponseWriter, r *http.Request) {
 					if stream {
-						guardhttp.SetKeep(r.Context(), idempotency.KeepTombstone)
+						idempotency.SetKeep(r.Context(), idempotency.KeepTombstone)
 					}
 					_, _ = io.WriteString(w, "first ")
 					streamsMust(http.NewResponseController(w).Flush())

@@ -22,7 +22,7 @@ import (
 
 // keysEcho answers with the request's body, and with its key in a header.
 func keysEcho(w http.ResponseWriter, r *http.Request) {
-	w.Header().Set("X-Key", url.QueryEscape(guardhttp.Key(r.Context())))
+	w.Header().Set("X-Key", url.QueryEscape(idempotency.Key(r.Context())))
 	contentEcho(w, r)
 }
 

@@ -70,7 +70,7 @@ func (q *exchange) conclude(ctx context.Context) idempotent.Left {
 		v = verdict{} // the handler has taken over the connection
 		left.Keep = q.keep(v)
 	}
-	q.status = v.status
+	q.call.Status = v.status
 	if v.orphan {
 		q.misplaced = errTimeoutHandler
 		left.Err = errTimeoutHandler
@@ -104,21 +104,9 @@ func (q *exchange) Discard() bool { return q.answer.discard() }
 func (q *exchange) Bare(ctx context.Context) {
 	q.run(ctx, recording{most: -1}, func() {
 		v := q.answer.end()
-		q.status = v.status
+		q.call.Status = v.status
 		if v.silent {
 			q.answer.passOn()
 		}
 	})
-}
-
-// report notifies hooks and observers of the request's end.
-func (q *exchange) report() {
-	ctx := q.r.Context()
-	o := Outcome{q.call.Report(ctx, q.start, q.misplaced), q.status}
-	if tracked, ok := ctx.Value(trackKey{}).(*idempotent.Place[Outcome]); ok {
-		tracked.Set(o)
-	}
-	for _, observer := range q.m.observers {
-		idempotent.Contain(func() { observer(ctx, o) })
-	}
 }

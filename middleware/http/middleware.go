@@ -90,7 +90,7 @@ func (m *middleware) wrap(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		q := &exchange{m: m, next: next, w: w, r: r, start: time.Now(), fiber: fiber}
 		q.call.Core, q.call.Transport = m.core, q
-		defer q.report()
+		defer func() { q.call.Report(q.r.Context(), q.start, q.misplaced) }()
 		defer q.handBack()
 		q.call.Serve(r.Context())
 	})

@@ -204,9 +204,9 @@ func TestTimeout_theRefusalHasNoHeadersOfTheAnswerThatWasNotGiven(t *testing.T) 
 // The package idempotent tests each choice in each mode.
 func TestSetKeep_decidesOverThePolicy(t *testing.T) {
 	t.Parallel()
-	require.False(t, guardhttp.SetKeep(t.Context(), idempotency.KeepAnswer), "there is no run")
+	require.False(t, idempotency.SetKeep(t.Context(), idempotency.KeepAnswer), "there is no run")
 	s := lifeServe(t, lifeGuard(t, memory.New()), func(w http.ResponseWriter, r *http.Request) {
-		require.True(t, guardhttp.SetKeep(r.Context(), idempotency.KeepAnswer))
+		require.True(t, idempotency.SetKeep(r.Context(), idempotency.KeepAnswer))
 		w.WriteHeader(http.StatusInternalServerError)
 	})
 	requireRan(t, s.post(t, "k", "b"), http.StatusInternalServerError, "")
@@ -215,7 +215,7 @@ func TestSetKeep_decidesOverThePolicy(t *testing.T) {
 
 func TestKey_andFenceAreInTheHandlersContext(t *testing.T) {
 	t.Parallel()
-	require.Empty(t, guardhttp.Key(t.Context()))
+	require.Empty(t, idempotency.Key(t.Context()))
 	type seen struct {
 		key   string
 		fence uint64
@@ -225,7 +225,7 @@ func TestKey_andFenceAreInTheHandlersContext(t *testing.T) {
 	runs := make(chan seen, 10)
 	s := lifeServe(t, lifeGuard(t, memory.New()), func(_ http.ResponseWriter, r *http.Request) {
 		lease, ok := guard.FromContext(r.Context())
-		runs <- seen{guardhttp.Key(r.Context()), guard.Fence(r.Context()), ok && lease.Valid(), r.Header.Get("X-Tenant")}
+		runs <- seen{idempotency.Key(r.Context()), guard.Fence(r.Context()), ok && lease.Valid(), r.Header.Get("X-Tenant")}
 	}, idempotency.WithMode(idempotency.Exclusive))
 	last := uint64(0)
 	for run := range 3 {

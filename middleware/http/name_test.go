@@ -60,7 +60,7 @@ func TestName_isTheRoute(t *testing.T) {
 				require.NoError(t, err)
 				r := httptest.NewRequest(http.MethodPost, c.path, strings.NewReader("b"))
 				r.Header.Set("Idempotency-Key", "k")
-				r, outcome := guardhttp.Track(r)
+				r, outcome := track(r)
 				w := httptest.NewRecorder()
 				c.mount(idempotent).ServeHTTP(w, r)
 				require.Equal(t, http.StatusCreated, w.Code)

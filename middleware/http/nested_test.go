@@ -66,7 +66,7 @@ func TestNested_setKeepReachesAllMiddlewares(t *testing.T) {
 				store = lifeAway{store}
 			}
 			inner, _ := lifeIdempotent(t, lifeGuard(t, store), func(w http.ResponseWriter, r *http.Request) {
-				require.True(t, guardhttp.SetKeep(r.Context(), idempotency.KeepNothing))
+				require.True(t, idempotency.SetKeep(r.Context(), idempotency.KeepNothing))
 			}, opts...)
 			s := lifeServe(t, lifeGuard(t, memory.New()), inner.ServeHTTP)
 			for range 2 {

@@ -33,17 +33,17 @@ type observed struct {
 	*lifeServer
 	second  lifeLog
 	mu      sync.Mutex
-	tracked []guardhttp.Outcome
+	tracked []idempotency.Outcome
 }
 
 func serveObserved(t *testing.T, g *guard.Guard, h http.HandlerFunc, opts ...guardhttp.Option) *observed {
 	t.Helper()
 	o := new(observed)
-	idempotent, seen := lifeIdempotent(t, g, h, append(opts, guardhttp.WithObserver(func(context.Context, guardhttp.Outcome) {}),
-		guardhttp.WithObserver(func(context.Context, guardhttp.Outcome) { panic("of an observer") }),
-		guardhttp.WithObserver(o.second.observer()))...)
+	idempotent, seen := lifeIdempotent(t, g, h, append(opts, idempotency.WithObserver(func(context.Context, idempotency.Outcome) {}),
+		idempotency.WithObserver(func(context.Context, idempotency.Outcome) { panic("of an observer") }),
+		idempotency.WithObserver(o.second.observer()))...)
 	o.lifeServer = lifeListen(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		r, outcome := guardhttp.Track(r)
+		r, outcome := track(r)
 		defer func() {
 			o.mu.Lock()
 			defer o.mu.Unlock()
@@ -56,12 +56,13 @@ func serveObserved(t *testing.T, g *guard.Guard, h http.HandlerFunc, opts ...gua
 }
 
 // ends returns the Outcome of a request that is answered with status.
-func ends(status int, o idempotency.Outcome) guardhttp.Outcome {
-	return guardhttp.Outcome{Outcome: o, Status: status}
+func ends(status int, o idempotency.Outcome) idempotency.Outcome {
+	o.Status = status
+	return o
 }
 
 // take returns the only Outcome since the last call.
-func (o *observed) take(t *testing.T) guardhttp.Outcome {
+func (o *observed) take(t *testing.T) idempotency.Outcome {
 	t.Helper()
 	require.Eventually(t, func() bool {
 		o.mu.Lock()
@@ -106,7 +107,7 @@ func TestObserver_isCalledOncePerRequest(t *testing.T) {
 	for _, c := range []struct {
 		method, key, body string
 		headers           []string
-		want              guardhttp.Outcome
+		want              idempotency.Outcome
 	}{
 		{"POST", "k", "b", nil, ends(created, idempotency.Outcome{Result: idempotency.Ran, Kept: idempotency.KeepAnswer})},
 		{"POST", "k", "b", nil, ends(created, idempotency.Outcome{Result: idempotency.Replayed})},
@@ -176,37 +177,37 @@ func TestObserver_isCalledOnceForTheOtherResults(t *testing.T) {
 		handler http.HandlerFunc
 		opts    []guardhttp.Option
 		key     string
-		want    []guardhttp.Outcome // of one request after the other
+		want    []idempotency.Outcome // of one request after the other
 	}{
 		{
 			g, fine,
 			[]guardhttp.Option{idempotency.WithMode(idempotency.Reject)},
 			"rejected",
-			[]guardhttp.Outcome{ends(200, outcome{Result: idempotency.Ran, Kept: idempotency.KeepTombstone}), ends(409, outcome{Result: idempotency.Done})},
+			[]idempotency.Outcome{ends(200, outcome{Result: idempotency.Ran, Kept: idempotency.KeepTombstone}), ends(409, outcome{Result: idempotency.Done})},
 		},
 		{
 			g, fine,
 			[]guardhttp.Option{guardhttp.WithScope(func(*http.Request) (string, error) { return "", errors.New("no scope") })},
 			"k",
-			[]guardhttp.Outcome{ends(500, outcome{Result: idempotency.Refused})},
+			[]idempotency.Outcome{ends(500, outcome{Result: idempotency.Refused})},
 		},
-		{g, boom, []guardhttp.Option{idempotency.WithOptionalKey()}, "", []guardhttp.Outcome{ends(0, outcome{Result: idempotency.Untouched, Aborted: true})}},
-		{away, fine, nil, "k", []guardhttp.Outcome{ends(503, outcome{Result: idempotency.Unavailable})}},
-		{away, fine, []guardhttp.Option{idempotency.WithFailOpen()}, "k", []guardhttp.Outcome{ends(200, outcome{Result: idempotency.Degraded})}},
-		{away, boom, []guardhttp.Option{idempotency.WithFailOpen()}, "k", []guardhttp.Outcome{ends(0, outcome{Result: idempotency.Degraded, Aborted: true})}},
-		{away, fine, []guardhttp.Option{idempotency.WithShadow()}, "k", []guardhttp.Outcome{ends(200, outcome{Result: idempotency.Unavailable, Shadow: true})}},
-		{away, boom, []guardhttp.Option{idempotency.WithShadow()}, "k", []guardhttp.Outcome{ends(0, outcome{Result: idempotency.Unavailable, Shadow: true, Aborted: true})}},
-		{g, fine, []guardhttp.Option{patientShadow}, "shadow", []guardhttp.Outcome{
+		{g, boom, []guardhttp.Option{idempotency.WithOptionalKey()}, "", []idempotency.Outcome{ends(0, outcome{Result: idempotency.Untouched, Aborted: true})}},
+		{away, fine, nil, "k", []idempotency.Outcome{ends(503, outcome{Result: idempotency.Unavailable})}},
+		{away, fine, []guardhttp.Option{idempotency.WithFailOpen()}, "k", []idempotency.Outcome{ends(200, outcome{Result: idempotency.Degraded})}},
+		{away, boom, []guardhttp.Option{idempotency.WithFailOpen()}, "k", []idempotency.Outcome{ends(0, outcome{Result: idempotency.Degraded, Aborted: true})}},
+		{away, fine, []guardhttp.Option{idempotency.WithShadow()}, "k", []idempotency.Outcome{ends(200, outcome{Result: idempotency.Unavailable, Shadow: true})}},
+		{away, boom, []guardhttp.Option{idempotency.WithShadow()}, "k", []idempotency.Outcome{ends(0, outcome{Result: idempotency.Unavailable, Shadow: true, Aborted: true})}},
+		{g, fine, []guardhttp.Option{patientShadow}, "shadow", []idempotency.Outcome{
 			ends(200, outcome{Result: idempotency.Ran, Kept: idempotency.KeepAnswer, Shadow: true}), ends(200, outcome{Result: idempotency.Replayed, Shadow: true}),
 		}},
-		{g, silent, []guardhttp.Option{patientShadow}, "silent", []guardhttp.Outcome{
+		{g, silent, []guardhttp.Option{patientShadow}, "silent", []idempotency.Outcome{
 			ends(200, outcome{Result: idempotency.Ran, Shadow: true}), ends(200, outcome{Result: idempotency.Ran, Shadow: true}),
 		}},
 		{
 			g, fine,
 			[]guardhttp.Option{guardhttp.WithProblems(func(http.ResponseWriter, *http.Request, guardhttp.Problem) { panic(http.ErrAbortHandler) })},
 			"",
-			[]guardhttp.Outcome{ends(400, outcome{Result: idempotency.KeyMissing, Aborted: true})},
+			[]idempotency.Outcome{ends(400, outcome{Result: idempotency.KeyMissing, Aborted: true})},
 		},
 	} {
 		s := serveObserved(t, c.guard, c.handler, c.opts...)
@@ -239,7 +240,7 @@ func TestObserver_isCalledOnceForEachConcurrentRequest(t *testing.T) {
 
 func TestTrack_saysNothingOfWhatDoesNotGetThere(t *testing.T) {
 	t.Parallel()
-	r, outcome := guardhttp.Track(httptest.NewRequest(http.MethodPost, "/", nil))
+	r, outcome := track(httptest.NewRequest(http.MethodPost, "/", nil))
 	http.NotFound(httptest.NewRecorder(), r)
 	require.Zero(t, outcome())
 }
@@ -252,7 +253,7 @@ func TestTrack_isSafeInFrontOfATimeoutHandler(t *testing.T) {
 	idempotent, seen := lifeIdempotent(t, lifeGuard(t, memory.New()), h)
 	timeout := http.TimeoutHandler(idempotent, 20*time.Millisecond, "too slow")
 	s := lifeListen(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		r, outcome := guardhttp.Track(r)
+		r, outcome := track(r)
 		timeout.ServeHTTP(w, r)
 		if outcome().Result != "" {
 			return // a machine that is so slow shows nothing
@@ -429,7 +430,7 @@ func TestObserver_noRawKeyAnywhere(t *testing.T) {
 				Loss:         func(_ context.Context, e guard.LossEvent) { note(e, e.Err) },
 				Release:      func(_ context.Context, e guard.ReleaseEvent) { note(e, e.Err) },
 			}
-			observer := func(_ context.Context, o guardhttp.Outcome) { note(o, o.Err) }
+			observer := func(_ context.Context, o idempotency.Outcome) { note(o, o.Err) }
 			problem := func(w http.ResponseWriter, r *http.Request, p guardhttp.Problem) { note(p, p.Err); p.ServeHTTP(w, r) }
 			gates := make(chan *lifeGate, 1)
 			s := lifeServe(t, lifeGuard(t, open(rdb, func(own *redis.Client) { own.AddHook(sent) }), guard.WithTTL(lifeTTL/2)), func(w http.ResponseWriter, r *http.Request) {
@@ -439,7 +440,7 @@ func TestObserver_noRawKeyAnywhere(t *testing.T) {
 				default:
 				}
 				fmt.Fprint(w, "an answer")
-			}, idempotency.WithLease(guard.WithHook(hook)), guardhttp.WithObserver(observer), guardhttp.WithProblems(problem),
+			}, idempotency.WithLease(guard.WithHook(hook)), idempotency.WithObserver(observer), guardhttp.WithProblems(problem),
 				idempotency.WithWait(20*time.Millisecond))
 			s.URL += "/a/path"
 			post := func(key, body string) lifeAnswer { return s.post(t, key, body, "X-Tenant", scope) }

@@ -1,7 +1,6 @@
 package guardhttp
 
 import (
-	"context"
 	"fmt"
 	"net/http"
 	"slices"
@@ -38,7 +37,6 @@ type settings struct {
 	without   []string // headers that are not kept, in canonical form
 	docs      string
 	onProblem func(http.ResponseWriter, *http.Request, Problem)
-	observers []func(context.Context, Outcome)
 }
 
 // WithScope sets the principal that owns a request: a stable name, such as the number of the
@@ -116,7 +114,8 @@ func WithMaxBody(bytes int64) Option {
 
 // WithPolicy sets which answers are kept. If p returns false, nothing is kept, and a retry runs
 // the handler. header is what the handler has set of it, and must not be changed. A handler can
-// choose for one of its own, see SetKeep. p is called concurrently. Defaults to KeepFinal.
+// choose for one of its own, see idempotency.SetKeep. p is called concurrently. Defaults to
+// KeepFinal.
 func WithPolicy(p func(status int, header http.Header) bool) Option {
 	return option(func(s *settings) {
 		if p == nil {
@@ -166,20 +165,5 @@ func WithProblems(f func(w http.ResponseWriter, r *http.Request, p Problem)) Opt
 			s.Refuse("WithProblems", nil, "must not be nil")
 		}
 		s.onProblem = f
-	})
-}
-
-// WithObserver calls f once for each request with its Outcome, for traces, metrics and logs. It is
-// called before the middleware returns, even if the handler panicked. ctx is the request's.
-// Observers are called in the order in which they were added, and concurrently for several
-// requests. A panic in f is contained. The hooks of the Guard receive the same as a guard.Outcome.
-// Defaults to none.
-func WithObserver(f func(ctx context.Context, o Outcome)) Option {
-	return option(func(s *settings) {
-		if f == nil {
-			s.Refuse("WithObserver", nil, "must not be nil")
-			return
-		}
-		s.observers = append(s.observers, f)
 	})
 }

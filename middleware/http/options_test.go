@@ -186,7 +186,7 @@ func TestOptions_thatWork(t *testing.T) {
 		"reject":    {guardhttp.WithScope(contentTenant), idempotency.WithMode(idempotency.Reject), guardhttp.WithFingerprint(optionsFingerprint)},
 		"exclusive": {guardhttp.WithScope(contentTenant), idempotency.WithMode(idempotency.Exclusive), guardhttp.WithFingerprint(nil)},
 		"others": {guardhttp.WithScope(contentTenant), idempotency.WithOptionalKey(), idempotency.WithRerun(), idempotency.WithFailOpen(), idempotency.WithClientCancel(),
-			idempotency.WithShadow(), idempotency.WithGroup("g:{}"), idempotency.WithLease(guard.WithName("n")), guardhttp.WithPolicy(keepAll), guardhttp.WithObserver(func(context.Context, guardhttp.Outcome) {}),
+			idempotency.WithShadow(), idempotency.WithGroup("g:{}"), idempotency.WithLease(guard.WithName("n")), guardhttp.WithPolicy(keepAll), idempotency.WithObserver(func(context.Context, idempotency.Outcome) {}),
 			guardhttp.WithDocs("https://docs.example/keys?lang=en&v=1"), idempotency.WithLease(guard.WithTTL(time.Minute)), idempotency.WithLease()},
 	} {
 		idempotent, err := guardhttp.New(g, guardhttp.IdempotencyKey, opts...)
@@ -240,7 +240,7 @@ func TestOptions_oneMiddlewareForSeveralHandlers(t *testing.T) {
 	mux := http.NewServeMux()
 	for _, path := range []string{"/a", "/b"} {
 		mux.Handle("POST "+path, idempotent(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			_, _ = w.Write([]byte("at " + path + " " + guardhttp.Key(r.Context())))
+			_, _ = w.Write([]byte("at " + path + " " + idempotency.Key(r.Context())))
 		})))
 	}
 	for range 2 {

@@ -30,7 +30,7 @@ var linkable = guard.WithHook(guard.Hook{Label: func(ctx context.Context) string
 
 // traced is an observer as a user of OpenTelemetry writes it: a request that finds the record of a
 // first run links to that.
-func traced(ctx context.Context, o guardhttp.Outcome) {
+func traced(ctx context.Context, o idempotency.Outcome) {
 	span := trace.SpanFromContext(ctx)
 	span.SetAttributes(attribute.String("onerun.result", string(o.Result)), attribute.String("onerun.kept", o.Kept.String()))
 	if o.Err != nil {
@@ -52,7 +52,7 @@ func serveTraced(t *testing.T, g *guard.Guard, h http.HandlerFunc, opts ...guard
 	spans := tracetest.NewSpanRecorder()
 	provider := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans))
 	t.Cleanup(func() { require.NoError(t, provider.Shutdown(context.Background())) })
-	idempotent, _ := lifeIdempotent(t, g, h, append(opts, idempotency.WithLease(linkable), guardhttp.WithObserver(traced))...)
+	idempotent, _ := lifeIdempotent(t, g, h, append(opts, idempotency.WithLease(linkable), idempotency.WithObserver(traced))...)
 	return lifeListen(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx, span := provider.Tracer("test").Start(r.Context(), "POST", trace.WithSpanKind(trace.SpanKindServer))
 		defer span.End()

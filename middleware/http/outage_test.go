@@ -32,7 +32,7 @@ type outageSite struct {
 	handle func(w http.ResponseWriter, r *http.Request, run int64)
 
 	mu       sync.Mutex
-	outcomes []guardhttp.Outcome
+	outcomes []idempotency.Outcome
 }
 
 // inOutage runs f in a bubble. The bubble fails if f leaves a goroutine behind.
@@ -52,7 +52,7 @@ func inOutageWith(t *testing.T, key guardhttp.KeyFunc, f func(t *testing.T, s *o
 		g, err := guard.New(s, guard.WithTTL(outageTTL), guard.WithNamespace("test"))
 		require.NoError(t, err)
 		defer func() { require.NoError(t, g.Close(context.Background())) }()
-		opts = append(opts, idempotency.WithGlobalKeys(), guardhttp.WithObserver(func(_ context.Context, o guardhttp.Outcome) {
+		opts = append(opts, idempotency.WithGlobalKeys(), idempotency.WithObserver(func(_ context.Context, o idempotency.Outcome) {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			s.outcomes = append(s.outcomes, o)

@@ -80,14 +80,15 @@ func (q *exchange) Refuse(result idempotency.Result, retryAfter time.Duration, e
 	if key, ok := err.(*idempotency.KeyError); ok { //nolint:errorlint // a wrapped one says more
 		p.Detail += " The " + key.From + " " + key.Reason + "."
 	}
-	q.status = p.Status
+	q.call.Status = p.Status
 	h := q.w.Header()
 	h.Set(refusedHeader, string(result))
 	if result == idempotency.BodyTooLarge && q.r.ProtoMajor == 1 {
 		h.Set("Connection", "close") // what is left of the body is not worth reading
 	}
 	if p.RetryAfter > 0 {
-		SetKeep(q.r.Context(), idempotency.KeepNothing) // of an outer run, whose answer this is
+		// for the run of an outer middleware, whose answer this is
+		idempotency.SetKeep(q.r.Context(), idempotency.KeepNothing)
 		h.Set("Retry-After", strconv.FormatInt(seconds(p.RetryAfter), 10))
 	}
 	q.m.onProblem(q.w, q.r, p)

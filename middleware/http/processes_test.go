@@ -31,12 +31,12 @@ func lifeRoutes(g *guard.Guard, rdb redis.UniversalClient, name string, say func
 	work := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		// it goes on to its end, even if its lease is lost
 		ctx := context.WithoutCancel(r.Context())
-		run, err := rdb.Incr(ctx, "runs:"+guardhttp.Key(ctx)).Result()
+		run, err := rdb.Incr(ctx, "runs:"+idempotency.Key(ctx)).Result()
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
 			return
 		}
-		say("begins", guardhttp.Key(ctx))
+		say("begins", idempotency.Key(ctx))
 		if d, err := time.ParseDuration(r.Header.Get("X-Work")); err == nil {
 			time.Sleep(d) // the work that the request asked for
 		}
@@ -47,7 +47,7 @@ func lifeRoutes(g *guard.Guard, rdb redis.UniversalClient, name string, say func
 		w.WriteHeader(http.StatusCreated)
 		fmt.Fprintf(w, "run %d, by %s", run, name)
 	})
-	end := guardhttp.WithObserver(func(_ context.Context, o guardhttp.Outcome) {
+	end := idempotency.WithObserver(func(_ context.Context, o idempotency.Outcome) {
 		say("ends", o.Result, "kept", o.Kept, "lost", errors.Is(o.Err, guard.ErrLost))
 	})
 	reject, err := guardhttp.New(g, guardhttp.IdempotencyKey, guardhttp.WithScope(lifeTenant), end)

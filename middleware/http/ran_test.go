@@ -100,7 +100,7 @@ func TestOutcome_errorsSayWhetherTheHandlerRan(t *testing.T) {
 				ctx = context.WithValue(ctx, cancelKey{}, cancel)
 				r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/", strings.NewReader("b"))
 				r.Header.Set("Idempotency-Key", "k")
-				r, outcome := guardhttp.Track(r)
+				r, outcome := track(r)
 				s.handler.ServeHTTP(httptest.NewRecorder(), r)
 				o := outcome()
 				require.Equal(t, c.result, o.Result)

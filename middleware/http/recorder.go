@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 
 	"github.com/felixge/httpsnoop"
+
+	"github.com/seed-1795987d/onerun/middleware/idempotency"
 )
 
 // A recorder keeps the answer of a handler until the run is over, and then sends it: by then, the
@@ -61,7 +63,7 @@ type recording struct {
 	tolerant bool            // the handler does not learn that the client has gone
 	without  []string        // headers that are not recorded, see WithoutHeaders
 	ctx      context.Context // the handler's
-	run      *run
+	run      *idempotency.Run
 	client   *interrupter // watches calls that may wait for the client; nil if nothing does
 }
 
@@ -197,7 +199,7 @@ func (c *recorder) settle() {
 	if bodyAllowed(c.status) {
 		c.length = contentLength(h)
 	}
-	c.lost = c.lost || c.status == http.StatusSwitchingProtocols || c.run.Streams() ||
+	c.lost = c.lost || c.status == http.StatusSwitchingProtocols || c.streams() ||
 		c.length > int64(c.most) || isEventStream(h) || hasTrailers(h)
 	if !c.lost {
 		c.header = replayable(h, c.before)
@@ -207,6 +209,12 @@ func (c *recorder) settle() {
 	if c.lost {
 		c.pass()
 	}
+}
+
+// streams reports whether the handler has said that its answer is a stream.
+func (c *recorder) streams() bool {
+	keep, chosen := c.run.Chosen()
+	return chosen && keep == idempotency.KeepTombstone
 }
 
 // sniff notes the content type that net/http finds out when a flush sends the header: it has seen

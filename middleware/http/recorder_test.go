@@ -56,7 +56,7 @@ func (w *recorderWriter) Write(p []byte) (int, error) {
 }
 
 func recorderHow(most int) recording {
-	return recording{most: most, keep: true, tolerant: true, ctx: context.Background(), run: new(run)}
+	return recording{most: most, keep: true, tolerant: true, ctx: context.Background(), run: new(idempotency.Run)}
 }
 
 // flushed returns a recorder whose handler has flushed its answer: all else is sent at once.
@@ -100,7 +100,7 @@ func TestRecorder_clientThatGoes(t *testing.T) {
 func TestRecorder_reportsAClientThatGoes(t *testing.T) {
 	t.Parallel()
 	for name, how := range map[string]recording{
-		"not tolerant": {most: 1000, keep: true, ctx: context.Background(), run: new(run)},
+		"not tolerant": {most: 1000, keep: true, ctx: context.Background(), run: new(idempotency.Run)},
 		"too large":    recorderHow(50),
 		"no record":    recorderHow(-1),
 	} {

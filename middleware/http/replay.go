@@ -31,7 +31,7 @@ const replayedHeader = "Idempotency-Replayed"
 // Replay implements idempotent.Transport.
 func (q *exchange) Replay() {
 	a := q.replayed
-	q.status = a.Status
+	q.call.Status = a.Status
 	h := q.w.Header()
 	q.misplaced = forOrigin(a.Header, h, q.r)
 	setHeaders(h, a.Header)

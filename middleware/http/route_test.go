@@ -25,7 +25,7 @@ func TestMux_withoutARouteIsPassedOn(t *testing.T) {
 	after.HandleFunc("POST /v2/orders", h)
 	outer := http.NewServeMux() // sets http.Request.Pattern
 	seen := new(lifeLog)
-	idempotent, err := guardhttp.New(g, guardhttp.IdempotencyKey, guardhttp.WithScope(lifeTenant), guardhttp.WithObserver(seen.observer()))
+	idempotent, err := guardhttp.New(g, guardhttp.IdempotencyKey, guardhttp.WithScope(lifeTenant), idempotency.WithObserver(seen.observer()))
 	require.NoError(t, err)
 	outer.Handle("/v2/", idempotent(before))
 	old, next := httptest.NewServer(outer), httptest.NewServer(idempotent(after))

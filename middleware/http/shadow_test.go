@@ -41,7 +41,7 @@ func serveEcho(t *testing.T, g *guard.Guard, shadow guardhttp.Option, opts ...gu
 }
 
 // requireShadow checks the n-th Outcome of a request that ran in shadow mode.
-func requireShadow(t *testing.T, s *lifeServer, n int, result idempotency.Result) guardhttp.Outcome {
+func requireShadow(t *testing.T, s *lifeServer, n int, result idempotency.Result) idempotency.Outcome {
 	t.Helper()
 	o := s.log.await(t, n)[n-1]
 	require.Equal(t, result, o.Result)

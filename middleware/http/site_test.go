@@ -30,6 +30,12 @@ import (
 	"github.com/seed-1795987d/onerun/middleware/idempotency"
 )
 
+// track is idempotency.Track for a request.
+func track(r *http.Request) (*http.Request, func() idempotency.Outcome) {
+	ctx, outcome := idempotency.Track(r.Context())
+	return r.WithContext(ctx), outcome
+}
+
 // contentPatience is for what should come at once.
 const contentPatience = 20 * time.Second
 
@@ -107,7 +113,7 @@ type contentSite struct {
 	sent   int
 
 	mu       sync.Mutex
-	outcomes []guardhttp.Outcome
+	outcomes []idempotency.Outcome
 }
 
 func contentTenant(r *http.Request) (string, error) { return r.Header.Get("X-Tenant"), nil }
@@ -115,7 +121,7 @@ func contentTenant(r *http.Request) (string, error) { return r.Header.Get("X-Ten
 func (s *contentStore) site(t *testing.T, setup contentSetup) *contentSite {
 	t.Helper()
 	site := &contentSite{contentStore: s}
-	opts := []guardhttp.Option{guardhttp.WithObserver(func(_ context.Context, o guardhttp.Outcome) {
+	opts := []guardhttp.Option{idempotency.WithObserver(func(_ context.Context, o idempotency.Outcome) {
 		site.mu.Lock()
 		defer site.mu.Unlock()
 		site.outcomes = append(site.outcomes, o)
@@ -268,9 +274,9 @@ func contentSend(t *testing.T, client *http.Client, method, address, body string
 }
 
 // outcome returns that of the last request that was sent.
-func (s *contentSite) outcome(t *testing.T) guardhttp.Outcome {
+func (s *contentSite) outcome(t *testing.T) idempotency.Outcome {
 	t.Helper()
-	var all []guardhttp.Outcome
+	var all []idempotency.Outcome
 	require.Eventually(t, func() bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()

@@ -29,7 +29,7 @@ func TestUnguarded_requestsArePassedOn(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			seen, runs := new(lifeLog), 0
-			idempotent, err := guardhttp.New(lifeGuard(t, memory.New()), c.key, append(c.opts, guardhttp.WithObserver(seen.observer()))...)
+			idempotent, err := guardhttp.New(lifeGuard(t, memory.New()), c.key, append(c.opts, idempotency.WithObserver(seen.observer()))...)
 			require.NoError(t, err)
 			h := idempotent(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { runs++; w.WriteHeader(http.StatusCreated) }))
 			for range 2 {

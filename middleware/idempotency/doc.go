@@ -1,5 +1,5 @@
 // Package idempotency has what guardhttp and guardgrpc share: the modes, the results, the errors,
-// and the options that mean the same in both.
+// the options that mean the same in both, and what handlers and observers use.
 //
 //	once, err := guardhttp.New(g, guardhttp.IdempotencyKey,
 //		guardhttp.WithScope(tenant),

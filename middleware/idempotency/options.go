@@ -1,6 +1,7 @@
 package idempotency
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"time"
@@ -192,6 +193,20 @@ func WithAnswerAfterRecord() Option { return func(s *Settings) { s.AfterRecord =
 // waits, and none waits for the store for more than a quarter of a second. It is for the first
 // days in production. Defaults to off.
 func WithShadow() Option { return func(s *Settings) { s.Shadow = true } }
+
+// WithObserver calls f once for each call with its Outcome, for traces, metrics and logs. It is
+// called before the middleware returns, even if the handler panicked. ctx is the call's. Observers
+// are called in the order in which they were added, and concurrently for several calls. A panic in
+// f is contained. The hooks of the Guard receive the same as a guard.Outcome. Defaults to none.
+func WithObserver(f func(ctx context.Context, o Outcome)) Option {
+	return func(s *Settings) {
+		if f == nil {
+			s.Refuse("WithObserver", nil, "must not be nil")
+			return
+		}
+		s.Observers = append(s.Observers, f)
+	}
+}
 
 // An EncryptionKey is a key of WithEncryption.
 type EncryptionKey struct {

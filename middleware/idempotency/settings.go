@@ -1,6 +1,7 @@
 package idempotency
 
 import (
+	"context"
 	"time"
 
 	"github.com/seed-1795987d/onerun/guard"
@@ -32,6 +33,7 @@ type Settings struct {
 	Shadow       bool
 	Encryption   []EncryptionKey
 	Lease        []guard.Option
+	Observers    []func(context.Context, Outcome)
 }
 
 const (

@@ -30,7 +30,7 @@ func (w *worker) serveHTTP() (end func(context.Context) error, err error) {
 	}
 	handler := once(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		lease, _ := guard.FromContext(r.Context())
-		if err := w.effect(r.Context(), lease.Key(), "request "+guardhttp.Key(r.Context()), upTo(60*time.Millisecond)); err != nil {
+		if err := w.effect(r.Context(), lease.Key(), "request "+idempotency.Key(r.Context()), upTo(60*time.Millisecond)); err != nil {
 			http.Error(rw, err.Error(), http.StatusInternalServerError) // which is not kept
 			return
 		}

@@ -8,7 +8,6 @@ import (
 
 	"github.com/gin-gonic/gin"
 
-	guardhttp "github.com/seed-1795987d/onerun/middleware/http"
 	"github.com/seed-1795987d/onerun/middleware/idempotency"
 )
 
@@ -24,7 +23,7 @@ func Gin(idempotent func(http.Handler) http.Handler) gin.HandlerFunc {
 			c.Request, c.Writer = r, &ginWriter{ResponseWriter: writer, to: w}
 			c.Next()
 			if len(c.Errors) > 0 && !c.Writer.Written() {
-				guardhttp.SetKeep(r.Context(), idempotency.KeepNothing)
+				idempotency.SetKeep(r.Context(), idempotency.KeepNothing)
 			}
 		})).ServeHTTP(writer, request)
 		if !ran {

@@ -36,7 +36,7 @@ type booth struct {
 	stand
 	url    string
 	client *http.Client
-	ended  chan guardhttp.Outcome
+	ended  chan idempotency.Outcome
 }
 
 func open(t *testing.T, st stand, opts ...guardhttp.Option) *booth {
@@ -44,10 +44,10 @@ func open(t *testing.T, st stand, opts ...guardhttp.Option) *booth {
 	g, err := guard.New(memory.New(), guard.WithNamespace("test"))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, g.Close(context.Background())) })
-	b := &booth{shop: &shop{got: make(chan bool, 1), gone: make(chan bool, 1)}, stand: st, ended: make(chan guardhttp.Outcome, 10)}
+	b := &booth{shop: &shop{got: make(chan bool, 1), gone: make(chan bool, 1)}, stand: st, ended: make(chan idempotency.Outcome, 10)}
 	idempotent, err := guardhttp.New(g, guardhttp.IdempotencyKey, append(opts, idempotency.WithGlobalKeys(),
 		guardhttp.WithFingerprint(guardhttp.FingerprintMultipart),
-		guardhttp.WithObserver(func(_ context.Context, o guardhttp.Outcome) { b.ended <- o }))...)
+		idempotency.WithObserver(func(_ context.Context, o idempotency.Outcome) { b.ended <- o }))...)
 	require.NoError(t, err)
 	if st.serve != nil {
 		b.url, b.client = "http://"+st.serve(t, b.shop, idempotent), &http.Client{Transport: new(http.Transport), Timeout: patience}

@@ -14,7 +14,7 @@ import (
 
 // A Transport is what an adapter does with a call. Serve calls it.
 type Transport interface {
-	// Identify sets Work, Scope, Key, Fingerprint and Run.Key of the Call. The result is empty if
+	// Identify sets Route, Scope, Key, Fingerprint and RunKey of the Call. The result is empty if
 	// the call can run under a lease, and otherwise final.
 	Identify() (idempotency.Result, error)
 	// Pass runs the handler of a call that is left untouched.
@@ -48,12 +48,12 @@ type Left struct {
 // calls Serve. The zero Outcome says that nothing is known yet.
 type Call struct {
 	idempotency.Outcome
-	Run         Run
+	Run         idempotency.Run
+	RunKey      string // as the KeyFunc has found it
 	Core        *Core
 	Transport   Transport
 	Scope       string // whose call it is, or empty
 	Key         string // in the store
-	Work        string // the kind of work, unless WithName is given: a route, or a method; or ""
 	Fingerprint []byte // nil if there are none
 	RetryAfter  time.Duration
 
@@ -103,7 +103,7 @@ func (c *Call) Serve(ctx context.Context) {
 // ended.
 func (c *Call) bare(ctx context.Context) {
 	defer c.giveBack()
-	c.Transport.Bare(c.bareContext(ctx))
+	c.Transport.Bare(c.Run.Begin(ctx, c.RunKey))
 }
 
 // lead acquires the lease of the call, runs the handler under it, keeps what the run leaves, and
@@ -217,13 +217,13 @@ func (c *Call) options(opts []guard.Option) []guard.Option {
 	return opts
 }
 
-// maxWork is the longest Work in bytes that can be a name.
-const maxWork = 128
+// maxRoute is the longest Route in bytes that can be a name.
+const maxRoute = 128
 
 // name returns the kind of work.
 func (c *Call) name() string {
-	if c.Core.unnamed && c.Work != "" && len(c.Work) <= maxWork && utf8.ValidString(c.Work) {
-		return c.Work
+	if c.Core.unnamed && c.Route != "" && len(c.Route) <= maxRoute && utf8.ValidString(c.Route) {
+		return c.Route
 	}
 	return c.Core.Name
 }
@@ -251,7 +251,6 @@ func (c *Call) handle(leased, call context.Context) error {
 	}()
 	lease, _ := guard.FromContext(leased)
 	c.ran, c.Result, c.Fence = true, idempotency.Ran, lease.Fence()
-	c.Run.Outer = FromContext(leased, c.Core.Adapter)
 	ctx, end := c.runContext(leased, call)
 	defer end()
 	c.left = c.Transport.Handle(ctx)
@@ -288,10 +287,4 @@ func (c *Call) ended(err error) {
 // isUnrecorded reports whether something was to be kept of the run, and the store may not have it.
 func (c *Call) isUnrecorded() bool {
 	return c.ran && c.left.Keep != idempotency.KeepNothing && c.Kept == idempotency.KeepNothing
-}
-
-// bareContext returns the context for a handler that runs without a lease.
-func (c *Call) bareContext(ctx context.Context) context.Context {
-	c.Run.Outer = FromContext(ctx, c.Core.Adapter)
-	return context.WithValue(ctx, runKey(c.Core.Adapter), &c.Run)
 }

@@ -2,7 +2,6 @@ package idempotent
 
 import (
 	"context"
-	"sync/atomic"
 	"time"
 
 	"github.com/seed-1795987d/onerun/guard"
@@ -17,15 +16,9 @@ const (
 	NotRecorded idempotency.Result = "unrecorded"
 )
 
-// Contain calls f and ignores its panic: observers report and decide nothing.
-func Contain(f func()) {
-	defer func() { _ = recover() }()
-	f()
-}
-
-// Report completes the Outcome of the call that has ended, and notifies the hooks. misplaced is
-// why the answer is not that of the handler, if that is the server's mistake.
-func (c *Call) Report(ctx context.Context, start time.Time, misplaced error) idempotency.Outcome {
+// Report completes the Outcome of the call that has ended, and notifies hooks and observers.
+// misplaced is why the answer is not that of the handler, if that is the server's mistake.
+func (c *Call) Report(ctx context.Context, start time.Time, misplaced error) {
 	o := &c.Outcome
 	o.Name, o.Shadow, o.Duration = c.name(), c.Core.Shadow, time.Since(start)
 	refused := misplaced
@@ -36,7 +29,7 @@ func (c *Call) Report(ctx context.Context, start time.Time, misplaced error) ide
 		Adapter: c.Core.Adapter.String(), Result: string(o.Result), Name: o.Name, Start: start, Duration: o.Duration, Fence: o.Fence,
 		Aborted: o.Aborted, Err: o.Err, Refused: refused, Skipped: c.skip, Label: o.Label,
 	}, c.Core.Lease...)
-	return *o
+	c.Core.Observe(ctx, *o)
 }
 
 // NotRun returns err such that guard.Ran is false for it: the handler does not run. It returns nil
@@ -61,18 +54,3 @@ type outcomeError struct {
 func (e *outcomeError) Error() string { return e.err.Error() }
 func (e *outcomeError) Unwrap() error { return e.err }
 func (e *outcomeError) Ran() bool     { return e.ran }
-
-// A Place holds the Outcome of an adapter for code in front of its middleware, which may read it
-// while the call still runs.
-type Place[O any] struct{ outcome atomic.Pointer[O] }
-
-// Set sets the Outcome.
-func (p *Place[O]) Set(o O) { p.outcome.Store(&o) }
-
-// Get returns the Outcome, or the zero one if none was set.
-func (p *Place[O]) Get() (o O) {
-	if set := p.outcome.Load(); set != nil {
-		o = *set
-	}
-	return o
-}

@@ -2,51 +2,14 @@ package idempotent
 
 import (
 	"context"
-	"sync/atomic"
 
 	"github.com/seed-1795987d/onerun/middleware/idempotency"
 )
 
-// runKey is the key of a Run in a context. Each adapter has its own, because a gRPC handler may
-// run inside an HTTP handler.
-type runKey Adapter
-
-// A Run is what a handler can find in its context.
-type Run struct {
-	Key   string       // as the KeyFunc has found it
-	Outer *Run         // that of a middleware around this one, or nil
-	keep  atomic.Int32 // a Keep, plus one; 0 if the handler has not chosen
-}
-
-// FromContext returns the Run of the handler whose context is ctx, or nil if there is none.
-func FromContext(ctx context.Context, a Adapter) *Run {
-	r, _ := ctx.Value(runKey(a)).(*Run)
-	return r
-}
-
-// Choose sets what to keep of the run, and of those around it: they have the same answer.
-func (r *Run) Choose(keep idempotency.Keep) {
-	for ; r != nil; r = r.Outer {
-		r.keep.Store(int32(keep) + 1)
-	}
-}
-
-// Streams reports whether the handler has chosen to leave a tombstone.
-func (r *Run) Streams() bool {
-	keep, ok := r.chosen()
-	return ok && keep == idempotency.KeepTombstone
-}
-
-// chosen returns what the handler has chosen, if it has.
-func (r *Run) chosen() (idempotency.Keep, bool) {
-	k := r.keep.Load()
-	return idempotency.Keep(k - 1), k > 0
-}
-
 // runContext returns the context of a handler: the lease's, with the run in it. It ends after
 // WithMaxHold, and with WithClientCancel also at the end of the call, whose context call is.
 func (c *Call) runContext(leased, call context.Context) (ctx context.Context, end context.CancelFunc) {
-	ctx = context.WithValue(leased, runKey(c.Core.Adapter), &c.Run)
+	ctx = c.Run.Begin(leased, c.RunKey)
 	ctx, stop := context.WithTimeout(ctx, c.Core.MaxHold)
 	if !c.Core.ClientCancel {
 		return ctx, stop
@@ -78,7 +41,7 @@ func (c *Call) Keep(ctx context.Context, e Ending, final func() bool) idempotenc
 	case e.Unsure:
 		return idempotency.KeepTombstone // whatever the policy says
 	}
-	keep, chosen := c.Run.chosen()
+	keep, chosen := c.Run.Chosen()
 	if !chosen {
 		keep = idempotency.KeepAnswer
 		if !final() {

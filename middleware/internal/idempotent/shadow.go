@@ -42,7 +42,7 @@ func (c *Call) shadow(ctx context.Context) {
 	}()
 	c.Err = lease.Run(leased, func(run context.Context) error {
 		leased = run
-		c.left = c.Transport.Handle(c.bareContext(ctx))
+		c.left = c.Transport.Handle(c.Run.Begin(ctx, c.RunKey))
 		if c.left.Keep == idempotency.KeepNothing {
 			c.Core.quota.giveBack(place, c.Scope)
 			return nil

@@ -141,7 +141,7 @@ func fails(context.Context) (string, error) { return "failure", errHandler }
 func chooses(err error, keeps ...idempotency.Keep) handler {
 	return func(ctx context.Context) (string, error) {
 		for _, keep := range keeps {
-			idempotent.FromContext(ctx, idempotent.HTTP).Choose(keep)
+			idempotency.SetKeep(ctx, keep)
 		}
 		return "answer", err
 	}
