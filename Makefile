@@ -7,6 +7,9 @@
 # .ci/run      make test, make lint and make check
 # make bench   what a run costs on real servers beside SET NX and a script by hand, the peers and
 #              bare asynq; then the table of the goals, and charts. Half an hour
+# make test-mysql    the tests of backend/mysql on your own server, such as a MySQL 8:
+#              ONERUN_MYSQL_DSN='root:secret@tcp(127.0.0.1:3306)/' make test-mysql
+#              They make databases named onerun_test_…, and remove them
 # make demo    the examples, with the guard and without; then in processes, frozen and killed
 # make tools   installs all that tests need and this machine lacks (Debian and Ubuntu)
 #
@@ -23,7 +26,7 @@ export CGO_ENABLED ?= 1
 # The folders of the modules of the workspace, go.work.
 MODULES := . examples examples/sqlfence cmd/onerun internal/verify bench middleware/grpc middleware/http/frameworks
 
-.PHONY: help test lint check bench demo tools
+.PHONY: help test test-mysql lint check bench demo tools
 
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
@@ -31,23 +34,27 @@ help:
 # What make test runs. A test whose name begins with TestLong_ proves more than a contributor waits
 # for: make check runs these, and all tests of the other packages.
 TESTED := ./... ./middleware/grpc/... ./middleware/http/frameworks/... \
-	./internal/verify/postgres ./internal/verify/simulation
+	./internal/verify/postgres ./internal/verify/mysql ./internal/verify/simulation
 
 # With ONERUN_REQUIRE_REDIS, a test that finds no redis-server fails instead of being skipped; the
-# other variable is for PostgreSQL. The demo traces with -tags trace. -w leaves out what only
-# debuggers read, which links faster. The race detector would let each test binary sleep for a
-# second at its end. GOGC=200 saves a tenth of the processor time.
-GOTEST := GORACE=atexit_sleep_ms=0 GOGC=200 ONERUN_REQUIRE_REDIS=1 ONERUN_REQUIRE_POSTGRES=1 \
+# other variables are for PostgreSQL and MariaDB. The demo traces with -tags trace. -w leaves out
+# what only debuggers read, which links faster. The race detector would let each test binary sleep
+# for a second at its end. GOGC=200 saves a tenth of the processor time.
+GOTEST := GORACE=atexit_sleep_ms=0 GOGC=200 ONERUN_REQUIRE_REDIS=1 ONERUN_REQUIRE_POSTGRES=1 ONERUN_REQUIRE_MYSQL=1 \
 	go test -race -tags trace -shuffle=on -timeout 15m -ldflags=-w
 
 # Two packages at a time: with three, the test is a fourth shorter, but tests that depend on the
 # clock fail now and then, because the processors are busy all the time.
 test:
-	$(INSTALL) redis postgres
+	$(INSTALL) redis postgres mysql
 	@echo "== compile first, so that no compiler runs beside tests that depend on the clock"
 	@go list -race -tags trace -test -deps -export $(TESTED) >/dev/null && go build -o /dev/null ./cmd/onerun
 	@echo "== tests, with the race detector and in random order; make check runs the others"
 	$(GOTEST) -p 2 -skip '^TestLong_' $(TESTED)
+
+test-mysql:
+	@test -n "$$ONERUN_MYSQL_DSN" || { echo "set ONERUN_MYSQL_DSN, such as root:secret@tcp(127.0.0.1:3306)/"; exit 2; }
+	go test -count=1 ./internal/verify/mysql
 
 check:
 	$(PROOF) check
@@ -78,4 +85,4 @@ demo:
 	go run ./internal/verify/demo/lottery -kill
 
 tools: $(GOBIN)/golangci-lint
-	$(INSTALL) redis postgres chromium spin promtool shells fleets
+	$(INSTALL) redis postgres mysql chromium spin promtool shells fleets

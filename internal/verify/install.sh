@@ -1,7 +1,7 @@
 #!/bin/sh
 # install.sh NAME...: installs what tests need and this machine lacks, on Debian and Ubuntu. make
-# runs it. The names are redis, postgres, chromium, spin, promtool, shells (zsh and fish) and fleets
-# (redis-py, and libraries of Node.js in bin/fleets).
+# runs it. The names are redis, postgres, mysql, chromium, spin, promtool, shells (zsh and fish) and
+# fleets (redis-py, and libraries of Node.js in bin/fleets).
 set -eu
 cd "$(dirname "$0")/../.."
 export PATH="$PATH:/usr/sbin:$PWD/bin"
@@ -35,6 +35,9 @@ for name in "$@"; do
 			stop pgbouncer
 			stop postgresql
 		}
+		;;
+	mysql)
+		has mariadbd && has mariadb-install-db || { packages "MariaDB is missing" mariadb-server && stop mariadb; }
 		;;
 	chromium) # Debian's name, Ubuntu's, and that of Google's build
 		has chromium || has chromium-browser || has google-chrome ||

@@ -51,3 +51,11 @@ func ServersIfShort(t testing.TB) {
 		t.Skip("it needs servers, and go test runs with -short")
 	}
 }
+
+// If skips a test that cannot run as tests run now, and says why.
+func If(t testing.TB, is bool, why string) {
+	t.Helper()
+	if is {
+		t.Skip(why)
+	}
+}

@@ -14,11 +14,11 @@ import (
 // Kill ends the server and all of its processes with SIGKILL.
 func (s *Server) Kill(t testing.TB) {
 	t.Helper()
-	if err := s.proc.Freeze(); err != nil { // so that it starts no more processes
+	if err := s.daemon.Process.Freeze(); err != nil { // so that it starts no more processes
 		t.Fatalf("postgrestest: kill: %v", err)
 	}
 	children := s.children()
-	s.proc.Kill()
+	s.daemon.Process.Kill()
 	for _, pid := range children {
 		_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended
 	}
@@ -40,7 +40,7 @@ func (s *Server) Restart(t testing.TB) {
 // Freeze stops all processes of the server with SIGSTOP, until Thaw.
 func (s *Server) Freeze(t testing.TB) {
 	t.Helper()
-	if err := s.proc.Freeze(); err != nil { // so that it starts no more processes
+	if err := s.daemon.Process.Freeze(); err != nil { // so that it starts no more processes
 		t.Fatalf("postgrestest: freeze: %v", err)
 	}
 	for _, pid := range s.children() {
@@ -53,19 +53,16 @@ func (s *Server) Thaw() {
 	for _, pid := range s.children() {
 		_ = syscall.Kill(pid, syscall.SIGCONT)
 	}
-	_ = s.proc.Thaw() // fails only if it has ended
+	_ = s.daemon.Process.Thaw() // fails only if it has ended
 }
 
 // StartReplica runs another server that follows this one asynchronously, until Promote. It stops
 // when the test ends.
 func (s *Server) StartReplica(t testing.TB) *Server {
 	t.Helper()
-	r := &Server{bin: s.bin}
-	r.startFor(t, func() error {
-		if err := r.makeDir(); err != nil {
-			return err
-		}
-		err := r.run("pg_basebackup", "--pgdata", r.data(), "--host", s.dir, "--username=postgres",
+	r := newServer(s.daemon.Bin)
+	r.daemon.RunFor(t, func() error {
+		err := r.daemon.Run("pg_basebackup", "--pgdata", r.daemon.Data(), "--host", s.daemon.Dir, "--username=postgres",
 			"--write-recovery-conf", "--checkpoint=fast", "--no-sync", "--wal-method=stream")
 		if err != nil {
 			return err
@@ -78,18 +75,18 @@ func (s *Server) StartReplica(t testing.TB) *Server {
 // Promote makes a replica a server that accepts writes, and returns when it does.
 func (s *Server) Promote(t testing.TB) {
 	t.Helper()
-	if err := s.run("pg_ctl", "promote", "--pgdata", s.data(), "--wait"); err != nil {
+	if err := s.daemon.Run("pg_ctl", "promote", "--pgdata", s.daemon.Data(), "--wait"); err != nil {
 		t.Fatalf("postgrestest: promote: %v", err)
 	}
 }
 
 // Dir returns the folder with the socket.
-func (s *Server) Dir() string { return s.dir }
+func (s *Server) Dir() string { return s.daemon.Dir }
 
 // children returns the processes that the server has started.
 func (s *Server) children() (pids []int) {
 	all, _ := filepath.Glob("/proc/[0-9]*/stat")
-	parent := strconv.Itoa(s.proc.PID())
+	parent := strconv.Itoa(s.daemon.Process.PID())
 	for _, path := range all {
 		fields := statFields(path)
 		if len(fields) > 1 && fields[1] == parent {

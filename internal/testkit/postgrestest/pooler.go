@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-1795987d/onerun/internal/testkit/daemon"
 	"github.com/seed-1795987d/onerun/internal/testkit/leftout"
 	"github.com/seed-1795987d/onerun/internal/testkit/processtest"
 )
@@ -37,11 +38,11 @@ func (s *Server) StartPooler(t testing.TB) (dsn string) {
 	if _, err := os.Stat(program); err != nil {
 		leftout.Unless(t, requireEnv, errors.New("there is no pgbouncer"), "PgBouncer", "apt-get install pgbouncer, or run make test")
 	}
-	settings := filepath.Join(s.dir, "pgbouncer.ini")
-	if err := os.WriteFile(settings, fmt.Appendf(nil, poolerSettings, s.dir), 0o644); err != nil {
+	settings := filepath.Join(s.daemon.Dir, "pgbouncer.ini")
+	if err := os.WriteFile(settings, fmt.Appendf(nil, poolerSettings, s.daemon.Dir), 0o644); err != nil {
 		t.Fatalf("postgrestest: pooler: %v", err)
 	}
-	cmd, err := s.command(program, settings)
+	cmd, err := s.daemon.Command(program, settings)
 	if err != nil {
 		t.Fatalf("postgrestest: pooler: %v", err)
 	}
@@ -50,8 +51,8 @@ func (s *Server) StartPooler(t testing.TB) (dsn string) {
 		t.Fatalf("postgrestest: pooler: %v", err)
 	}
 	t.Cleanup(proc.Kill)
-	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
-		if _, err := os.Stat(filepath.Join(s.dir, ".s.PGSQL.6432")); err == nil {
+	for deadline := time.Now().Add(daemon.Patience); ; time.Sleep(10 * time.Millisecond) {
+		if _, err := os.Stat(filepath.Join(s.daemon.Dir, ".s.PGSQL.6432")); err == nil {
 			break
 		}
 		if proc.Ended() || time.Now().After(deadline) {

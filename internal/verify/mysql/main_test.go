@@ -1,0 +1,41 @@
+// Package mysql_test runs the suite of guardtest, and faults, on backend/mysql and real MariaDB
+// servers. It is in this module because of the driver, which users of the library choose.
+package mysql_test
+
+import (
+	"context"
+	"database/sql"
+	"testing"
+	"time"
+
+	_ "github.com/go-sql-driver/mysql" // the driver "mysql"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// open returns a client with its own connections.
+func open(t testing.TB, dsn string) *sql.DB {
+	t.Helper()
+	db, err := sql.Open("mysql", dsn)
+	require.NoError(t, err)
+	db.SetMaxOpenConns(10)
+	db.SetMaxIdleConns(10)
+	t.Cleanup(func() { _ = db.Close() })
+	return db
+}
+
+// within returns a context that ends after a time.
+func within(t testing.TB, d time.Duration) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func exec(t testing.TB, db *sql.DB, statement string, args ...any) {
+	t.Helper()
+	_, err := db.ExecContext(within(t, 20*time.Second), statement, args...)
+	require.NoError(t, err)
+}
