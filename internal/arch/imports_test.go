@@ -27,6 +27,7 @@ var rules = []struct {
 	{"/backend/internal", []string{"/guard/driver", "/backend/internal", "github.com/redis/go-redis"}},
 	{"/backend/single", []string{"/guard/driver", "/backend/internal", "github.com/redis/go-redis"}},
 	{"/backend/reentrant", []string{"/guard/driver", "/backend/internal", "github.com/redis/go-redis"}},
+	{"/backend/mysql", []string{"/guard/driver", "/backend/internal/holders", "/backend/internal/sqlstore"}},
 	{"/backend/memory", []string{"/guard/driver", "/backend/internal/holders"}},
 	{"/backend/postgres", []string{"/guard/driver", "/backend/internal/holders", "/backend/internal/contain", "/backend/internal/sqlstore"}},
 	{"/backend", []string{"/guard", "/backend/internal/contain", "/internal/lazyctx"}},

@@ -21,7 +21,8 @@ type Dialect interface {
 	Prepare(ctx context.Context) error
 	// Change reads the key, has decide change it, and writes it, as if no other call ran
 	// meanwhile. It may begin again, and calls decide each time. It fails with ErrRaces if other
-	// calls have changed the key too often. See ByVersion.
+	// calls have changed the key too often, and with ErrLocked if a grant would have to wait for
+	// a transaction. See ByVersion.
 	Change(ctx context.Context, key string, decide Decide) error
 	// Lock reads the key in a transaction, and keeps new holders of it away until the transaction
 	// has ended. It fails with sql.ErrNoRows if there is no row.

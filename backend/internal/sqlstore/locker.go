@@ -69,6 +69,9 @@ func (l *Locker) Describe() driver.Description {
 	}
 }
 
+// lockedFor is after what time a claim may be made again that a transaction keeps away.
+const lockedFor = 100 * time.Millisecond
+
 // TryAcquire implements driver.Locker.
 func (l *Locker) TryAcquire(ctx context.Context, c driver.Claim) (driver.Answer, error) {
 	return Ask(ctx, l, driver.OpAcquire, c.Key, func(ctx context.Context) (answer driver.Answer, err error) {
@@ -79,7 +82,10 @@ func (l *Locker) TryAcquire(ctx context.Context, c driver.Claim) (driver.Answer,
 		if errors.Is(err, ErrShared) {
 			answer, err = change(ctx, l, c.Key, func(r *Row) (driver.Answer, holders.Effect) { return r.acquire(c) })
 		}
-		if errors.Is(err, ErrRaces) {
+		switch {
+		case errors.Is(err, ErrLocked):
+			return driver.Answer{State: driver.Busy, Left: lockedFor}, nil
+		case errors.Is(err, ErrRaces):
 			return driver.Answer{State: driver.Busy, Reason: driver.Undecided, Left: time.Millisecond}, nil
 		}
 		return answer, err

@@ -78,6 +78,9 @@ const races = 20
 // ErrRaces is the end of a call that others have overtaken too often.
 var ErrRaces = errors.New("other calls have changed the key meanwhile")
 
+// ErrLocked is the end of a claim that a transaction keeps away, by Dialect.Lock.
+var ErrLocked = errors.New("a transaction keeps the key")
+
 // Repeat calls f until it is done or has failed. It begins again at once if another transaction has
 // changed the row that f had read. It fails with ErrRaces if that happens too often.
 func Repeat(isRace func(error) bool, f func() (done bool, err error)) error {
