@@ -156,10 +156,7 @@ func (s *Store) Keys(ctx context.Context, scan Scan, cursor string, n int) (keys
 	if err != nil {
 		return nil, "", err
 	}
-	for range scanCalls {
-		if at == len(nodes) {
-			return keys, "", nil
-		}
+	for calls := 0; calls < scanCalls && at < len(nodes) && len(keys) < max(n, 1); calls++ {
 		var names []string
 		args := []any{"scan", position, "match", scan.Pattern, "count", scanCount}
 		if scan.Type != "" {
@@ -177,9 +174,6 @@ func (s *Store) Keys(ctx context.Context, scan Scan, cursor string, n int) (keys
 		}
 		if position == 0 {
 			at++
-		}
-		if len(keys) >= n {
-			break
 		}
 	}
 	if at == len(nodes) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -23,19 +22,6 @@ const (
 
 // errProbe says that a probe has proved nothing. The connection is sound.
 const errProbe refusal = "the server has lost the keys of a probe, or has answered too late"
-
-// probeTags returns hash tags that are spread evenly over the slots of a Cluster.
-var probeTags = sync.OnceValue(func() []string {
-	found := make([]string, probeKeys)
-	for n, missing := 0, probeKeys; missing > 0; n++ {
-		tag := strconv.FormatInt(int64(n), 36)
-		if part := Slot(tag) * probeKeys / slots; found[part] == "" {
-			found[part] = tag
-			missing--
-		}
-	}
-	return found
-})
 
 // probeSource sets all keys of a probe. KEYS: those. ARGV: their TTL in ms. Some proxies accept
 // only such keys.
@@ -57,7 +43,7 @@ func takesTogether(ctx context.Context, client client) (keyMode, error) {
 	began, random := time.Now(), rand.Text()
 	args := []any{eval, probeSource(), probeKeys}
 	takes := make([]noRetry, probeKeys)
-	for i, tag := range probeTags() {
+	for i, tag := range spreadTags(probeKeys) {
 		key := "onerun:{" + tag + "}:probe:" + random
 		args = append(args, key)
 		takes[i].Cmder = redis.NewCmd(ctx, eval, takeSource, 1, key)

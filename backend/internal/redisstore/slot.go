@@ -43,17 +43,20 @@ func crc16(s string) (crc uint16) {
 }
 
 // slotTags returns a short hash tag for each slot.
-var slotTags = sync.OnceValue(func() *[slots]string {
-	var found [slots]string
-	for n, missing := 0, slots; missing > 0; n++ {
-		tag := strconv.FormatInt(int64(n), 36)
-		if slot := Slot(tag); found[slot] == "" {
-			found[slot] = tag
+var slotTags = sync.OnceValue(func() []string { return spreadTags(slots) })
+
+// spreadTags returns n short hash tags that are spread evenly over the slots.
+func spreadTags(n int) []string {
+	found := make([]string, n)
+	for i, missing := 0, n; missing > 0; i++ {
+		tag := strconv.FormatInt(int64(i), 36)
+		if part := Slot(tag) * n / slots; found[part] == "" {
+			found[part] = tag
 			missing--
 		}
 	}
-	return &found
-})
+	return found
+}
 
 // FenceKeyBeside returns the fence counter in the slot of a key. There is one for each slot on any
 // server, because a proxy may hide a Cluster.
