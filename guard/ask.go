@@ -32,7 +32,7 @@ func (a *acquisition) ask(reserve bool) (*holder, error) {
 	}
 	timeout := min(requestTimeout(a.claim.TTL), a.retries.GiveUp-a.sent)
 	call.InitCall(a.ctx, g.clock.Time(a.sent+timeout), 0)
-	call.Stop = g.gaveUp
+	call.Stop = g.stopCalls
 	defer call.End(nil)
 	return a.answered(g.tryAcquire(call, a.claim))
 }

@@ -254,7 +254,7 @@ func (c *cleaner) try(ctx context.Context, o *orphan) {
 	if o.leave != nil {
 		after = o.leave()
 	}
-	ctx, cancel := context.WithTimeout(ctx, c.patience(o))
+	ctx, cancel := context.WithTimeout(ctx, c.timeout(o))
 	defer cancel()
 	sent := g.clock.Now()
 	err := errAborted // unless Release returns
@@ -267,8 +267,8 @@ func (c *cleaner) try(ctx context.Context, o *orphan) {
 	_, err = g.releaseClaim(ctx, o.claim, after)
 }
 
-// patience returns for how long to wait for the answer to a clean-up.
-func (c *cleaner) patience(o *orphan) time.Duration {
+// timeout returns for how long to wait for the answer to a clean-up.
+func (c *cleaner) timeout(o *orphan) time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.abandoned {

@@ -39,16 +39,16 @@ func (g *Guard) Close(ctx context.Context) error {
 	g.mu.Unlock()
 	g.endAll(g.watches)
 
-	defer g.gaveUp.End()
+	defer g.stopCalls.End()
 	if _, ok := ctx.Deadline(); !ok {
-		defer time.AfterFunc(drainTime, g.gaveUp.End).Stop()
+		defer time.AfterFunc(drainTime, g.stopCalls.End).Stop()
 	}
 	revoked := 0
 	if !g.active.await(ctx) {
 		revoked = g.revoke()
 		g.endAll(g.deferrals)
 	}
-	g.unheld.End()
+	g.stopRenewals.End()
 	signal(g.schedule.wake)
 	deadline, ok := ctx.Deadline()
 	if !ok {

@@ -21,21 +21,21 @@ import (
 // kinds of work are the options of a call.
 type Guard struct {
 	backend
-	byDefault  hooks           // the hooks if New was given none
-	set        *settings       // the options of New
-	given      map[string]bool // the options that New was given, see settings
-	clock      *clock.Clock
-	jitter     *jitter.Source
-	closing    *lazyctx.Stop // ended by Close, under mu
-	calls      atomic.Int64  // calls to the Locker under way
-	background tasks         // the Guard's own goroutines
-	reporter   reporter
-	cleaner    cleaner
-	broken     brokenLeases
-	renewers   chan struct{} // renewals under way, if the Locker is no Async
-	gaveUp     *lazyctx.Stop // ends calls to the store: Close waits for them no longer
-	unheld     *lazyctx.Stop // ends renewals: Close has nothing left to renew
-	active     tasks         // acquisitions under way, and holders
+	byDefault    hooks           // the hooks if New was given none
+	set          *settings       // the options of New
+	given        map[string]bool // the options that New was given, see settings
+	clock        *clock.Clock
+	jitter       *jitter.Source
+	closing      *lazyctx.Stop // ended by Close, under mu
+	calls        atomic.Int64  // calls to the Locker under way
+	background   tasks         // the Guard's own goroutines
+	reporter     reporter
+	cleaner      cleaner
+	broken       brokenLeases
+	renewers     chan struct{} // renewals under way, if the Locker is no Async
+	stopCalls    *lazyctx.Stop // ends calls to the store: Close waits for them no longer
+	stopRenewals *lazyctx.Stop // ends renewals: Close has nothing left to renew
+	active       tasks         // acquisitions under way, and holders
 
 	// mu guards what follows, and the state of every storeLease and holder.
 	mu       sync.Mutex
@@ -68,16 +68,16 @@ func New(locker Locker, opts ...Option) (*Guard, error) {
 	}
 	set.given = nil // the options of calls are not noted
 	g := &Guard{
-		backend:  backend,
-		set:      set,
-		given:    given,
-		clock:    clock.New(),
-		jitter:   jitter.New(),
-		closing:  lazyctx.NewStop(),
-		renewers: make(chan struct{}, renewersAtOnce),
-		gaveUp:   lazyctx.NewStop(),
-		unheld:   lazyctx.NewStop(),
-		watches:  map[any]func(){}, deferrals: map[any]func(){}, shared: map[string]*storeLease{},
+		backend:      backend,
+		set:          set,
+		given:        given,
+		clock:        clock.New(),
+		jitter:       jitter.New(),
+		closing:      lazyctx.NewStop(),
+		renewers:     make(chan struct{}, renewersAtOnce),
+		stopCalls:    lazyctx.NewStop(),
+		stopRenewals: lazyctx.NewStop(),
+		watches:      map[any]func(){}, deferrals: map[any]func(){}, shared: map[string]*storeLease{},
 	}
 	g.schedule.guard, g.schedule.wake = g, make(chan struct{}, 1)
 	g.reporter.tasks = &g.background

@@ -42,7 +42,7 @@ func (r *release) sendMarking(ctx context.Context) (held bool, err error) {
 	call := lazyctx.NewCall(ctx, g.clock.Time(until), releaseGrace)
 	defer call.End(nil)
 	if !closed {
-		call.Stop = g.gaveUp
+		call.Stop = g.stopCalls
 	}
 	answer := make(chan bool, 1)
 	pause, own := (until-r.at)/3, *r

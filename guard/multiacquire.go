@@ -171,7 +171,7 @@ func (s *multiAcquire) acquireBatch(keys []*keyState) {
 // callContext returns the context of a call to the store. The caller must end it.
 func (g *Guard) callContext(ctx context.Context, timeout, grace time.Duration) *lazyctx.Context {
 	call := lazyctx.NewCall(ctx, g.clock.Time(g.clock.Now()+timeout), grace)
-	call.Stop = g.gaveUp
+	call.Stop = g.stopCalls
 	return call
 }
 

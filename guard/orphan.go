@@ -12,8 +12,9 @@ const (
 	// lateRequestWindow is how much later a request may still reach the store that was in flight
 	// when its caller gave up. So an earlier clean-up must be repeated.
 	lateRequestWindow = time.Second
-	// patience is how long a release is tried without an answer after its claim must have ended.
-	patience = 5 * time.Second
+	// triedAfterEnd is how long a release is tried without an answer after its claim must have
+	// ended.
+	triedAfterEnd = 5 * time.Second
 )
 
 // An orphan is a claim that the store may have, and that no call uses: an acquire without an

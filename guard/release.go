@@ -212,7 +212,7 @@ func (r *release) finish() {
 		}
 		own := *r // r itself need not be on the heap
 		o := g.newOrphan(&h.ctx, h.set, h.key, driver.OpRelease, r.claim)
-		o.leave, o.late, o.until = own.after, h.storeLease.late, max(r.storeEnd, g.clock.Now())+patience
+		o.leave, o.late, o.until = own.after, h.storeLease.late, max(r.storeEnd, g.clock.Now())+triedAfterEnd
 		g.cleaner.add(o)
 	case h.storeLease.late:
 		o := g.newOrphan(&h.ctx, h.set, h.key, driver.OpAcquire, r.claim)

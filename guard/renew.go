@@ -115,7 +115,7 @@ func (g *Guard) begin(batch []*renewal) (context.Context, func()) {
 	}
 	g.mu.Unlock()
 	ctx := lazyctx.NewCall(g.detached(), g.clock.Time(until), 0)
-	ctx.Stop = g.unheld
+	ctx.Stop = g.stopRenewals
 	return ctx, func() { ctx.End(nil) }
 }
 

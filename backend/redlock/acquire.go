@@ -91,9 +91,9 @@ func (b *ballot) hold(ctx context.Context, probes bool) (t tally, err error) {
 		case t.verdict == undecided:
 			return false, 0
 		case t.verdict == waitForMore && t.held:
-			return false, longPatience
+			return false, longGrace
 		case t.verdict == waitForMore:
-			return false, shortPatience
+			return false, shortGrace
 		}
 		return true, 0
 	})
@@ -116,11 +116,11 @@ func (b *ballot) vote(ctx context.Context, n *node, done func(int, vote)) {
 }
 
 const (
-	// shortPatience is how long to wait for votes that would add information.
-	shortPatience = 5 * time.Millisecond
-	// longPatience is for a claim that seems to be a repeated one. It is rare, as its first answer
+	// shortGrace is how long to wait for votes that would add information.
+	shortGrace = 5 * time.Millisecond
+	// longGrace is for a claim that seems to be a repeated one. It is rare, as its first answer
 	// was lost, and votes that are missing would tell the fence that it has.
-	longPatience = 100 * time.Millisecond
+	longGrace = 100 * time.Millisecond
 )
 
 // win ends a ballot that the claim has won, once a majority has its fence. It returns how many
@@ -161,7 +161,7 @@ func (b *ballot) win(ctx context.Context, t tally) (reserved int, err error) {
 				return true, 0
 			}
 			if silent := len(l.nodes) - len(b.votes.replies()); possible-silent < l.quorum {
-				return late, longPatience // only nodes that have not voted could complete it
+				return late, longGrace // only nodes that have not voted could complete it
 			}
 			return false, 0
 		})

@@ -25,9 +25,9 @@ const (
 	// maxRivals bounds the estimate for a key, and maxContested the keys with an estimate.
 	maxRivals    = 64
 	maxContested = 256
-	// patientRounds is how many releases a process lets pass before it asks in half of the window,
+	// fullWindows is how many releases a process lets pass before it asks in half of the window,
 	// and then in a third, and so on: its estimate may be too high, or its luck bad.
-	patientRounds = 16
+	fullWindows = 16
 	// probedBallots is for how many ballots the first node is asked first after a collision.
 	probedBallots = 64
 )
@@ -71,7 +71,7 @@ func newContention(nodes []*node) *contention {
 
 // pause returns a part of the window of the key. c.mu must be held.
 func (c *contention) pause(of *contested) time.Duration {
-	window := time.Duration(of.rivals) * c.trip / time.Duration(1+of.releases/patientRounds)
+	window := time.Duration(of.rivals) * c.trip / time.Duration(1+of.releases/fullWindows)
 	return c.upTo(window)
 }
 
@@ -190,7 +190,7 @@ func (c *contention) released(key string) time.Duration {
 // it: its release may be under way, so that no further notification comes.
 func (b *ballot) probe(ctx context.Context) (behind bool, refusal driver.Answer) {
 	votes := b.votes.wait(ctx, 1, func(votes []vote, late bool) (bool, time.Duration) {
-		return late || len(votes) > 0, shortPatience
+		return late || len(votes) > 0, shortGrace
 	})
 	if len(votes) == 0 || votes[0].err != nil || votes[0].value.State != driver.Busy {
 		return false, driver.Answer{}

@@ -52,7 +52,7 @@ func TestContention_theWindowGrowsWithCollisionsAndShrinksWithGrants(t *testing.
 		c.collided(retried("k"), trip)
 	}
 	require.Equal(t, maxRivals, c.of["k"].rivals)
-	for range patientRounds {
+	for range fullWindows {
 		c.released("k")
 	}
 	require.LessOrEqual(t, window(), maxRivals*trip/2, "it has let many others go first")

@@ -32,7 +32,7 @@ type gathering[T any] struct {
 
 // A decision says whether the replies so far are enough. If they are, but more would add
 // information, it returns how long to wait for those at most. late means that this time has passed.
-type decision[T any] func(got []reply[T], late bool) (enough bool, patience time.Duration)
+type decision[T any] func(got []reply[T], late bool) (enough bool, grace time.Duration)
 
 func newGathering[T any](expected int) *gathering[T] {
 	g := &gathering[T]{expected: expected, least: expected, changed: make(chan struct{}, 1)}
@@ -120,7 +120,7 @@ const glance = 20 * time.Millisecond
 
 // wait returns the replies when all have come, when they are enough, or when ctx has ended. Fewer
 // than least are mostly not enough, so it looks at them only after the glance. Slow nodes get more
-// patience than the decision asks for.
+// time than the decision asks for.
 func (g *gathering[T]) wait(ctx context.Context, least int, enough decision[T]) []reply[T] {
 	g.wakeAt(least)
 	start := time.Now()
@@ -131,13 +131,13 @@ func (g *gathering[T]) wait(ctx context.Context, least int, enough decision[T]) 
 	longest, late := time.Duration(0), false
 	for {
 		got := g.replies()
-		yes, patience := enough(got, late)
+		yes, grace := enough(got, late)
 		if yes || len(got) == g.expected {
 			return got
 		}
-		if patience > longest {
-			longest = patience
-			timer := time.NewTimer(patience + 2*time.Since(start))
+		if grace > longest {
+			longest = grace
+			timer := time.NewTimer(grace + 2*time.Since(start))
 			defer timer.Stop()
 			timeout = timer.C
 		}

@@ -33,7 +33,7 @@ type batcher struct {
 	lanes    []*lane
 	size     int           // the most requests in a batch
 	second   int           // how many must wait for a second batch to start
-	patience time.Duration // how long to wait for a lane if the application uses up its pool
+	laneWait time.Duration // how long to wait for a lane if the application uses up its pool
 
 	mu      sync.Mutex
 	queue   []*request
@@ -47,7 +47,7 @@ type batcher struct {
 
 func newBatcher(to *endpoint) *batcher {
 	return &batcher{
-		endpoint: to, size: maxBatch, second: secondBatch, patience: lateAfter,
+		endpoint: to, size: maxBatch, second: secondBatch, laneWait: lateAfter,
 		wake: make(chan struct{}, normalWorkers),
 	}
 }
@@ -56,7 +56,7 @@ func newBatcher(to *endpoint) *batcher {
 // they wait for their lane rather than for a connection that the application may not give back.
 func newRenewer(to *endpoint) *batcher {
 	b := newBatcher(to)
-	b.size, b.second, b.patience = maxRenewals, math.MaxInt, connectAtMost
+	b.size, b.second, b.laneWait = maxRenewals, math.MaxInt, connectAtMost
 	return b
 }
 
@@ -147,7 +147,7 @@ func (b *batcher) late() {
 // up its pool. It is better if all that comes meanwhile shares one batch: on a slow link, more
 // renewals come than round trips fit in.
 func (b *batcher) waitsForLane() bool {
-	return b.patience > lateAfter && len(b.lanes) > 0 && b.lanes[0].appPoolExhausted()
+	return b.laneWait > lateAfter && len(b.lanes) > 0 && b.lanes[0].appPoolExhausted()
 }
 
 // take takes a batch from the queue. b.mu must be held.
@@ -232,7 +232,7 @@ func (b *batcher) send(batch []*request) {
 		}
 	}
 	for _, l := range b.lanes {
-		if l.appPoolExhausted() && l.wait(ctx, b.patience) {
+		if l.appPoolExhausted() && l.wait(ctx, b.laneWait) {
 			l.send(ctx, b.endpoint, batch)
 			return
 		}

@@ -89,7 +89,8 @@ func (c *Call) switchToShared(err error) bool {
 }
 
 // again reports whether the call has to be made again after err, once: the client's own time-out
-// has ended it, and not ctx, so the server may only be slow. It is then sent by a patient client.
+// has ended it, and not ctx, so the server may only be slow. It is then sent by a client
+// without time-outs, see slowMode.
 func (c *Call) again(ctx context.Context, err error) bool {
 	if err == nil || !c.Repeats || ctx.Err() != nil || rediserr.KindOf(err) != driver.KindTimeout {
 		return false

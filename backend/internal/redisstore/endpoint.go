@@ -13,10 +13,10 @@ import (
 
 // An endpoint is one Redis server, or a Cluster as a whole.
 type endpoint struct {
-	client   redis.UniversalClient
-	patience *patience    // nil if the client is not known
-	mode     atomic.Int32 // a keyMode
-	probe    probe
+	client redis.UniversalClient
+	slow   *slowMode    // nil if the client is not known
+	mode   atomic.Int32 // a keyMode
+	probe  probe
 	// moved sends a request that a node of a Cluster has refused to the master of its key. It is
 	// nil without a Cluster.
 	moved func(*request, error)
@@ -26,7 +26,7 @@ func newEndpoint(client redis.UniversalClient) *endpoint {
 	e := &endpoint{client: client}
 	e.mode.Store(int32(unproven))
 	if app, ok := client.(*redis.Client); ok && app != nil {
-		e.patience = newPatience(app)
+		e.slow = newSlowMode(app)
 	}
 	return e
 }
@@ -72,8 +72,8 @@ func (e *endpoint) proveNow(ctx context.Context) error {
 		return nil
 	}
 	var by client = e.client
-	if e.patience != nil {
-		by = e.patience.client()
+	if e.slow != nil {
+		by = e.slow.client()
 	}
 	err := rediserr.Recovered(func() error {
 		mode, err := takesTogether(ctx, by)

@@ -91,9 +91,9 @@ func (l *lane) take(ctx context.Context) bool {
 }
 
 // wait gives the caller the lane, connected, as soon as it is free. It returns false if that takes
-// longer than patience, or if the lane cannot connect. The caller calls release.
-func (l *lane) wait(ctx context.Context, patience time.Duration) bool {
-	if !l.enter(ctx, patience) {
+// longer than within, or if the lane cannot connect. The caller calls release.
+func (l *lane) wait(ctx context.Context, within time.Duration) bool {
+	if !l.enter(ctx, within) {
 		return false
 	}
 	now := time.Now()
@@ -104,7 +104,7 @@ func (l *lane) wait(ctx context.Context, patience time.Duration) bool {
 	}
 	if !connected || now.Sub(l.used) >= shortIdle { // an old connection may be broken
 		go l.connect(ctx) // goes on if the caller leaves
-		if !l.enter(ctx, max(patience, connectWithin)) {
+		if !l.enter(ctx, max(within, connectWithin)) {
 			return false
 		}
 		if l.conn == nil {
@@ -127,12 +127,12 @@ func (l *lane) tryEnter() bool {
 }
 
 // enter waits until no other caller uses the lane. It returns false if that takes longer than
-// patience. The caller calls free.
-func (l *lane) enter(ctx context.Context, patience time.Duration) bool {
+// within. The caller calls free.
+func (l *lane) enter(ctx context.Context, within time.Duration) bool {
 	if l.tryEnter() {
 		return true
 	}
-	late := time.NewTimer(patience)
+	late := time.NewTimer(within)
 	defer late.Stop()
 	select {
 	case l.inUse <- struct{}{}:

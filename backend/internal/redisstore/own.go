@@ -88,7 +88,7 @@ func (o *ownClient) newClient() *redis.Client {
 		o.tcp.Store(conn)
 		return conn, nil
 	}
-	opt.Limiter = nil // see newPatience
+	opt.Limiter = nil // see newSlowMode
 	opt.PoolSize, opt.MaxActiveConns, opt.MinIdleConns, opt.MaxIdleConns, opt.PipelinePoolSize = 1, 1, 0, 0, -1
 	opt.MaxRetries, opt.DialerRetries = -1, 1
 	opt.ConnMaxIdleTime = o.idle // go-redis must not use what disconnect has closed

@@ -33,7 +33,7 @@ func (e *endpoint) send(ctx context.Context, client client, with *sender, batch 
 		commands := with.join(batch, mode)
 		sent := time.Now()
 		acks := exec(ctx, client, commands)
-		e.patience.took(time.Since(sent))
+		e.slow.took(time.Since(sent))
 		again := with.pending[:0]
 		for i := range commands {
 			c := &commands[i]
@@ -41,7 +41,7 @@ func (e *endpoint) send(ctx context.Context, client client, with *sender, batch 
 			if connError(err) {
 				broken = err
 				if any(client) == any(e.client) {
-					e.patience.note(ctx, err) // before the calls that are made again
+					e.slow.note(ctx, err) // before the calls that are made again
 				}
 			}
 			switch {
@@ -93,9 +93,9 @@ func (e *endpoint) sendSafely(ctx context.Context, client client, with *sender, 
 	return broken
 }
 
-// sendByApp sends a batch by the application's client, or on its pool by a client that is patient.
+// sendByApp sends a batch by the application's client, or by one of slowMode.
 func (e *endpoint) sendByApp(ctx context.Context, batch []*request) {
-	client, p := e.client, e.patience
+	client, p := e.client, e.slow
 	renewals := batch[0].call.Op == driver.OpRenew
 	if p != nil && (renewals || p.isSlow()) {
 		var cancel context.CancelFunc

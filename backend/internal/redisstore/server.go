@@ -19,7 +19,7 @@ type server struct {
 func newServer(client redis.UniversalClient) *server {
 	to := newEndpoint(client)
 	s := &server{endpoint: to, calls: newBatcher(to), acked: newBatcher(to), renewals: newRenewer(to)}
-	if to.patience == nil {
+	if to.slow == nil {
 		return s
 	}
 	switch app := to.client.(*redis.Client); {
@@ -29,7 +29,7 @@ func newServer(client redis.UniversalClient) *server {
 		}
 		s.renewals.lanes = []*lane{newLane(app, renewalIdle)}
 	case poolSize(app) > 1:
-		s.renewals.lanes = []*lane{newPoolLane(app, to.patience.unlimited)}
+		s.renewals.lanes = []*lane{newPoolLane(app, to.slow.unlimited)}
 	}
 	return s
 }

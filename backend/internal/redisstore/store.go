@@ -17,7 +17,7 @@
 // other requests go in batches, on a lane or by the application's client.
 //
 // The files are read in this order: inspect, ledger, bulk, locker, layout, info, store,
-// queue, recent, router, server, batcher, lane, own, sender, endpoint, probe, patience, command,
+// queue, recent, router, server, batcher, lane, own, sender, endpoint, probe, slow, command,
 // request, call, program; and those that use no other: answer, keys, slot, errors, literal, client,
 // keymode, arguments. A file uses names of those after it. In 6 of 116 pairs of files that use
 // names of each other, the later file uses one of the earlier file.

@@ -21,23 +21,23 @@ const (
 	connectAtMost = 30 * time.Second
 )
 
-// A patience has the clients that calls use instead of the application's client while the server is
+// A slowMode has the clients that calls use instead of the application's client while the server is
 // slow. A slow server is not away: how long an answer may take depends on the lease.
-type patience struct {
+type slowMode struct {
 	client func() *redis.Client
 	// unlimited is for renewals. It has no Limiter: a circuit breaker for the application's
 	// commands must not end a lease.
 	unlimited func() *redis.Client
 	// limit is how long an answer may take before the server counts as slow.
 	limit   time.Duration
-	slow    atomic.Pointer[time.Time] // when that was last noted
+	noted   atomic.Pointer[time.Time] // when that was last noted
 	warming atomic.Bool
 }
 
-func newPatience(app *redis.Client) *patience {
-	p := &patience{client: sync.OnceValue(func() *redis.Client { return patient(app) }), limit: math.MaxInt64}
+func newSlowMode(app *redis.Client) *slowMode {
+	p := &slowMode{client: sync.OnceValue(func() *redis.Client { return withoutTimeouts(app) }), limit: math.MaxInt64}
 	p.unlimited = sync.OnceValue(func() *redis.Client {
-		client := patient(app)
+		client := withoutTimeouts(app)
 		client.Options().Limiter = nil // the options are this client's own
 		return client
 	})
@@ -47,10 +47,10 @@ func newPatience(app *redis.Client) *patience {
 	return p
 }
 
-// patient returns a client on the pool of the application's client. Its calls end with their
-// deadlines, and not with the client's time-outs. If the connections have no deadlines, they have
-// none here. go-redis does not give it the hooks of that client.
-func patient(app *redis.Client) *redis.Client {
+// withoutTimeouts returns a client on the pool of the application's client. Its calls end with
+// their deadlines, and not with the client's time-outs. If the connections have no deadlines, they
+// have none here. go-redis does not give it the hooks of that client.
+func withoutTimeouts(app *redis.Client) *redis.Client {
 	if app.Options().ReadTimeout < 0 {
 		return app.WithTimeout(app.Options().ReadTimeout)
 	}
@@ -59,8 +59,8 @@ func patient(app *redis.Client) *redis.Client {
 	return client
 }
 
-// withDeadline returns a context for a patient client: ctx, or one that ends after the client's
-// ReadTimeout if ctx has no deadline.
+// withDeadline returns a context for a client of withoutTimeouts: ctx, or one that ends after the
+// application's ReadTimeout if ctx has no deadline.
 func withDeadline(ctx context.Context, app *redis.Client) (context.Context, context.CancelFunc) {
 	if _, has := ctx.Deadline(); has || app.Options().ReadTimeout <= 0 {
 		return ctx, func() {}
@@ -69,35 +69,35 @@ func withDeadline(ctx context.Context, app *redis.Client) (context.Context, cont
 }
 
 // isSlow reports whether the client's ReadTimeout has ended a call lately, or might have.
-func (p *patience) isSlow() bool {
-	last := p.slow.Load()
+func (p *slowMode) isSlow() bool {
+	last := p.noted.Load()
 	return last != nil && time.Since(*last) < slowFor
 }
 
 // note notes that a call of the application's client has ended with err. If its context goes on,
 // the client's time-out has ended it.
-func (p *patience) note(ctx context.Context, err error) {
+func (p *slowMode) note(ctx context.Context, err error) {
 	if p != nil && rediserr.KindOf(err) == driver.KindTimeout && ctx.Err() == nil {
 		p.setSlow()
 	}
 }
 
 // took notes how long an answer has taken, on whatever connection.
-func (p *patience) took(d time.Duration) {
+func (p *slowMode) took(d time.Duration) {
 	if p != nil && d > p.limit {
 		p.setSlow()
 	}
 }
 
-func (p *patience) setSlow() {
+func (p *slowMode) setSlow() {
 	now := time.Now()
-	p.slow.Store(&now)
+	p.noted.Store(&now)
 }
 
 // warm has the pool connect in the background after a call has ended without an answer. The round
 // trips of a connection that is new may have taken all of its time, and the next call would
 // connect again.
-func (p *patience) warm(err error) {
+func (p *slowMode) warm(err error) {
 	if p == nil || err == nil || rediserr.KindOf(err) != driver.KindTimeout || !p.warming.CompareAndSwap(false, true) {
 		return
 	}
