@@ -27,8 +27,14 @@ type exchange struct {
 
 	recorder *recorder          // nil if no stream is known, or nothing is recorded
 	found    *idempotent.Answer // what was found in the store
-	reply    any                // what the client gets
-	err      error
+	first    result             // that is in it
+	result                      // what the client gets
+}
+
+// A result is what a handler returns.
+type result struct {
+	reply any
+	err   error
 }
 
 // Identify implements idempotent.Transport.
@@ -141,24 +147,17 @@ func (q *exchange) ctxEnded(ctx context.Context, s *status.Status) bool {
 }
 
 // Read implements idempotent.Transport.
-func (q *exchange) Read(a *idempotent.Answer) error {
+func (q *exchange) Read(a *idempotent.Answer) (err error) {
 	q.found = a
-	return check(a)
+	q.first.reply, q.first.err, err = parse(a)
+	return err
 }
 
 // Replay implements idempotent.Transport.
 func (q *exchange) Replay() {
-	message, s, err := parse(q.found)
-	if err != nil {
-		q.call.Result, q.call.Err = idempotency.NotReplayable, idempotent.NotRun(err)
-		q.Refuse(idempotency.NotReplayable, 0, err)
-		return
-	}
 	marker := metadata.Pairs("idempotency-replayed", "true")
 	// The client may have gone.
 	_ = grpc.SetHeader(q.ctx, metadata.Join(replayable(nil, q.found.Header, q.m.without), marker))
 	_ = grpc.SetTrailer(q.ctx, replayable(nil, q.found.Trailer, q.m.without))
-	if q.err = s.Err(); q.err == nil {
-		q.reply = message
-	}
+	q.reply, q.err = q.first.reply, q.first.err
 }

@@ -10,7 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
-	"github.com/seed-1795987d/onerun/middleware/idempotency"
+	"github.com/seed-1795987d/onerun/middleware/internal/idempotent"
 )
 
 // FromField returns a KeyFunc that takes a field of the request message, by its name in the .proto
@@ -32,15 +32,10 @@ func FromField(field string, inside ...string) KeyFunc {
 			return "", fmt.Errorf("guardgrpc: FromField: a %T is no proto.Message", req)
 		}
 		key, err := fieldOf(m, names)
-		switch {
-		case err != nil:
+		if err != nil {
 			return "", err
-		case key == "":
-			return "", missing(from)
-		case len(key) > maxText:
-			return "", &idempotency.KeyError{From: from, Reason: fmt.Sprintf("is longer than %d bytes", maxText)}
 		}
-		return key, nil
+		return idempotent.FoundKey(key, from)
 	}
 }
 

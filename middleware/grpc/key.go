@@ -2,15 +2,13 @@ package guardgrpc
 
 import (
 	"context"
-	"encoding/hex"
-	"errors"
 	"fmt"
 	"strings"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 
-	"github.com/seed-1795987d/onerun/middleware/idempotency"
+	"github.com/seed-1795987d/onerun/middleware/internal/idempotent"
 	"github.com/seed-1795987d/onerun/middleware/internal/keys"
 )
 
@@ -21,23 +19,7 @@ import (
 // It must not change the request. A KeyFunc is called concurrently.
 type KeyFunc func(ctx context.Context, info *grpc.UnaryServerInfo, req any) (string, error)
 
-func missing(from string) error {
-	return &idempotency.KeyError{From: from, Reason: "is missing", Missing: true}
-}
-
-// invalidKey returns an *idempotency.KeyError, or nil if there is no reason.
-func invalidKey(from, reason string) error {
-	if reason == "" {
-		return nil
-	}
-	return &idempotency.KeyError{From: from, Reason: reason}
-}
-
-const (
-	keyName = "idempotency-key"
-	// maxText is the longest key in bytes, of those that are not read from metadata.
-	maxText = 4096
-)
+const keyName = "idempotency-key"
 
 // IdempotencyKey is the KeyFunc of the metadata "idempotency-key", which ClientKeys sends. It
 // takes the same values as the HTTP header of that name: raw text, or the quoted string of RFC
@@ -46,12 +28,12 @@ const (
 // *idempotency.KeyError.
 func IdempotencyKey(ctx context.Context, _ *grpc.UnaryServerInfo, _ any) (string, error) {
 	const from = "metadata " + keyName
-	value, err := oneValue(ctx, keyName, from)
+	value, err := idempotent.OneKey(metadata.ValueFromIncomingContext(ctx, keyName), from)
 	if err != nil {
 		return "", err
 	}
 	key, invalid := keys.Header(value)
-	return key, invalidKey(from, invalid)
+	return key, idempotent.InvalidKey(from, invalid)
 }
 
 // FromMetadata returns a KeyFunc that takes the value of a metadata key as it is: one value of 1
@@ -64,23 +46,11 @@ func FromMetadata(name string) KeyFunc {
 	}
 	from := "metadata " + name
 	return func(ctx context.Context, _ *grpc.UnaryServerInfo, _ any) (string, error) {
-		value, err := oneValue(ctx, name, from)
+		value, err := idempotent.OneKey(metadata.ValueFromIncomingContext(ctx, name), from)
 		if err != nil {
 			return "", err
 		}
-		return value, invalidKey(from, keys.Text(value))
-	}
-}
-
-// oneValue returns the value of metadata that must be in a call once.
-func oneValue(ctx context.Context, name, from string) (string, error) {
-	switch values := metadata.ValueFromIncomingContext(ctx, name); len(values) {
-	case 0:
-		return "", missing(from)
-	case 1:
-		return values[0], nil
-	default:
-		return "", &idempotency.KeyError{From: from, Reason: fmt.Sprintf("occurs %d times in the call", len(values))}
+		return value, idempotent.InvalidKey(from, keys.Text(value))
 	}
 }
 
@@ -98,14 +68,7 @@ func FromContext(key any) KeyFunc {
 		panic("guardgrpc: FromContext: the key must not be nil")
 	}
 	return func(ctx context.Context, _ *grpc.UnaryServerInfo, _ any) (string, error) {
-		value, err := keys.Value(ctx, key)
-		switch {
-		case errors.Is(err, keys.ErrNoValue):
-			return "", fmt.Errorf("guardgrpc: %w for %T: %w", err, key, idempotency.ErrNoKey)
-		case err != nil:
-			return "", fmt.Errorf("guardgrpc: FromContext(%T): %w", key, err)
-		}
-		return value, nil
+		return idempotent.GRPC.KeyFromContext(ctx, key)
 	}
 }
 
@@ -120,18 +83,6 @@ func Join(first KeyFunc, more ...KeyFunc) KeyFunc {
 		}
 	}
 	return func(ctx context.Context, info *grpc.UnaryServerInfo, req any) (string, error) {
-		parts := make([]string, len(all))
-		for i, f := range all {
-			part, err := f(ctx, info, req)
-			if err == nil && part == "" {
-				err = fmt.Errorf("guardgrpc: part %d of the key is empty: %w", i+1, idempotency.ErrNoKey)
-			}
-			if err != nil {
-				return "", err
-			}
-			parts[i] = part
-		}
-		sum := keys.Hash(parts...)
-		return hex.EncodeToString(sum[:]), nil
+		return idempotent.GRPC.JoinKeys(len(all), func(i int) (string, error) { return all[i](ctx, info, req) })
 	}
 }

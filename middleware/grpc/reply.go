@@ -47,39 +47,35 @@ func messageOf(v any) (proto.Message, bool) {
 	return nil, false
 }
 
-// check looks at an answer that was recorded. An error is an *idempotency.RecordError.
-func check(a *idempotent.Answer) error {
+// parse returns what a handler has returned, as it was recorded. failed is an
+// *idempotency.RecordError.
+func parse(a *idempotent.Answer) (message any, final, failed error) {
 	for _, fields := range []map[string][]string{a.Header, a.Trailer} {
 		valid := idempotent.Recordable(fields, validValue)
 		for name := range fields {
 			valid = valid && validName(name)
 		}
 		if !valid {
-			return idempotent.Unreadable(idempotent.Corrupt, nil)
+			return nil, nil, idempotent.Unreadable(idempotent.Corrupt, nil)
 		}
 	}
-	if (a.Status == 0) == (a.Type == "") {
-		return idempotent.Unreadable("it must have either an error or a message", nil)
-	}
-	return nil
-}
-
-// parse returns the message, or the error of the call. failed is an *idempotency.RecordError.
-func parse(a *idempotent.Answer) (message proto.Message, final *status.Status, failed error) {
-	if a.Status != 0 {
+	switch {
+	case (a.Status == 0) == (a.Type == ""):
+		return nil, nil, idempotent.Unreadable("it must have either an error or a message", nil)
+	case a.Status != 0:
 		s := new(statuspb.Status)
 		if err := proto.Unmarshal(a.Body, s); err != nil || codes.Code(s.GetCode()) != codes.Code(a.Status) {
 			return nil, nil, idempotent.Unreadable(idempotent.Corrupt, err)
 		}
-		return nil, status.FromProto(s), nil
+		return nil, status.ErrorProto(s), nil
 	}
 	kind, err := protoregistry.GlobalTypes.FindMessageByURL(a.Type)
 	if err != nil {
 		return nil, nil, idempotent.Unreadable("this program does not have the type of its message, "+a.Type, err)
 	}
-	message = kind.New().Interface()
-	if err := proto.Unmarshal(a.Body, message); err != nil {
+	m := kind.New().Interface()
+	if err := proto.Unmarshal(a.Body, m); err != nil {
 		return nil, nil, idempotent.Unreadable("its message is no "+a.Type, err)
 	}
-	return message, status.New(codes.OK, ""), nil
+	return m, nil, nil
 }

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"slices"
 
+	"github.com/seed-1795987d/onerun/middleware/internal/idempotent"
 	"github.com/seed-1795987d/onerun/middleware/internal/keys"
 	"github.com/seed-1795987d/onerun/middleware/internal/refused"
 )
@@ -72,7 +73,7 @@ func (t *keyedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 		if r.Body != nil {
 			_ = r.Body.Close() // as a RoundTripper has to
 		}
-		return nil, invalidKey("WithKey", invalid)
+		return nil, idempotent.InvalidKey("WithKey", invalid)
 	}
 	keyed := *r
 	keyed.Header = r.Header.Clone()

@@ -12,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/seed-1795987d/onerun/middleware/idempotency"
+	"github.com/seed-1795987d/onerun/middleware/internal/idempotent"
 )
 
 var (
@@ -148,13 +149,13 @@ func fuzzJSON(body []byte) (key string, valid, absent bool) {
 		if !fuzzText(value) {
 			return "", false, false
 		}
-		return text, text != "" && len(text) <= maxText, text == ""
+		return text, text != "" && len(text) <= idempotent.MaxKey, text == ""
 	}
 	var number json.Number
 	if json.Unmarshal(value, &number) != nil || strings.ContainsAny(number.String(), ".eE") || number == "-0" {
 		return "", false, false
 	}
-	return number.String(), len(number) <= maxText, false
+	return number.String(), len(number) <= idempotent.MaxKey, false
 }
 
 // A key in a JSON body against encoding/json.

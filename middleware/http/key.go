@@ -1,13 +1,13 @@
 package guardhttp
 
 import (
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"net/http"
 	"strings"
 
 	"github.com/seed-1795987d/onerun/middleware/idempotency"
+	"github.com/seed-1795987d/onerun/middleware/internal/idempotent"
 	"github.com/seed-1795987d/onerun/middleware/internal/keys"
 )
 
@@ -21,13 +21,6 @@ import (
 // gets the body from its beginning. A KeyFunc is called concurrently.
 type KeyFunc func(r *http.Request) (string, error)
 
-func missing(from string) error {
-	return &idempotency.KeyError{From: from, Reason: "is missing", Missing: true}
-}
-
-// maxText is the longest key in bytes, of those that are not read from a header.
-const maxText = 4096
-
 // FromHeader returns a KeyFunc that takes the value of a header as it is: one line of 1 to 255
 // bytes of printable ASCII. For the Idempotency-Key header take IdempotencyKey, which reads quoted
 // keys, too. It panics without a name.
@@ -35,23 +28,11 @@ func FromHeader(name string) KeyFunc {
 	mustName("FromHeader", name)
 	from := "header " + http.CanonicalHeaderKey(name)
 	return func(r *http.Request) (string, error) {
-		line, err := oneLine(r.Header, name, from)
+		line, err := idempotent.OneKey(r.Header.Values(name), from)
 		if err != nil {
 			return "", err
 		}
-		return line, checkText(line, from)
-	}
-}
-
-// oneLine returns the value of a header that must occur once in a request.
-func oneLine(h http.Header, name, from string) (string, error) {
-	switch lines := h.Values(name); len(lines) {
-	case 0:
-		return "", missing(from)
-	case 1:
-		return lines[0], nil
-	default:
-		return "", &idempotency.KeyError{From: from, Reason: fmt.Sprintf("occurs %d times in the request", len(lines))}
+		return line, idempotent.InvalidKey(from, keys.Text(line))
 	}
 }
 
@@ -67,7 +48,7 @@ func FromPathValue(name string) KeyFunc {
 		if value == "" && !strings.Contains(r.Pattern, "{"+name+"...}") {
 			return "", fmt.Errorf("guardhttp: FromPathValue: the pattern %q has no wildcard %q: the middleware must be inside of the mux, around the handler", r.Pattern, name)
 		}
-		return found(value, "path value "+name)
+		return idempotent.FoundKey(value, "path value "+name)
 	}
 }
 
@@ -83,9 +64,9 @@ func FromForm(field string) KeyFunc {
 		}
 		switch len(values) {
 		case 0:
-			return "", missing(from)
+			return "", idempotent.MissingKey(from)
 		case 1:
-			return found(values[0], from)
+			return idempotent.FoundKey(values[0], from)
 		default:
 			return "", &idempotency.KeyError{From: from, Reason: "occurs more than once in the form"}
 		}
@@ -105,17 +86,7 @@ func FromContext(key any) KeyFunc {
 	if key == nil {
 		panic("guardhttp: FromContext: the key must not be nil")
 	}
-	return func(r *http.Request) (string, error) {
-		value, err := keys.Value(r.Context(), key)
-		switch {
-		case errors.Is(err, keys.ErrNoValue):
-			return "", fmt.Errorf("guardhttp: %w for %T: %w: code in front of the middleware must put it into the request's context "+
-				"(r.WithContext); values that a framework keeps itself, as gin's c.Set does, are not there", err, key, idempotency.ErrNoKey)
-		case err != nil:
-			return "", fmt.Errorf("guardhttp: FromContext(%T): %w", key, err)
-		}
-		return value, nil
-	}
+	return func(r *http.Request) (string, error) { return idempotent.HTTP.KeyFromContext(r.Context(), key) }
 }
 
 // Join returns a KeyFunc whose key combines the keys of all of its functions. None may be missing.
@@ -129,33 +100,12 @@ func Join(first KeyFunc, more ...KeyFunc) KeyFunc {
 		}
 	}
 	return func(r *http.Request) (string, error) {
-		parts := make([]string, len(all))
 		body := r.Body
-		for i, f := range all {
+		return idempotent.HTTP.JoinKeys(len(all), func(i int) (string, error) {
 			rewind(r, body)
-			part, err := f(r)
-			if err == nil && part == "" {
-				err = fmt.Errorf("guardhttp: part %d of the key is empty: %w", i+1, idempotency.ErrNoKey)
-			}
-			if err != nil {
-				return "", err
-			}
-			parts[i] = part
-		}
-		sum := keys.Hash(parts...)
-		return hex.EncodeToString(sum[:]), nil
+			return all[i](r)
+		})
 	}
-}
-
-// found returns a key that was found at a place of the request.
-func found(key, from string) (string, error) {
-	switch {
-	case key == "":
-		return "", missing(from)
-	case len(key) > maxText:
-		return "", &idempotency.KeyError{From: from, Reason: fmt.Sprintf("is longer than %d bytes", maxText)}
-	}
-	return key, nil
 }
 
 func mustName(function, name string) {
@@ -172,7 +122,7 @@ const keyHeader = "Idempotency-Key"
 // ASCII, and a raw one has no spaces and no quotes. An empty key, another character or a second
 // line is an *idempotency.KeyError.
 func IdempotencyKey(r *http.Request) (string, error) {
-	line, err := oneLine(r.Header, keyHeader, "header "+keyHeader)
+	line, err := idempotent.OneKey(r.Header.Values(keyHeader), "header "+keyHeader)
 	if err != nil {
 		return "", err
 	}
@@ -182,19 +132,7 @@ func IdempotencyKey(r *http.Request) (string, error) {
 // parseKey parses the value of an Idempotency-Key header.
 func parseKey(line string) (string, error) {
 	key, invalid := keys.Header(line)
-	return key, invalidKey("header "+keyHeader, invalid)
-}
-
-// checkText returns an *idempotency.KeyError for a key that is empty, too long, or not printable
-// ASCII.
-func checkText(key, from string) error { return invalidKey(from, keys.Text(key)) }
-
-// invalidKey returns an *idempotency.KeyError, or nil if there is no reason.
-func invalidKey(from, reason string) error {
-	if reason == "" {
-		return nil
-	}
-	return &idempotency.KeyError{From: from, Reason: reason}
+	return key, idempotent.InvalidKey("header "+keyHeader, invalid)
 }
 
 // FromJSON returns a KeyFunc that takes a field of the JSON object in the body, or, with more
@@ -216,10 +154,10 @@ func FromJSON(field string, inside ...string) KeyFunc {
 		key, err := keys.JSON(all, names)
 		switch {
 		case errors.Is(err, keys.ErrMissing):
-			return "", missing(from)
+			return "", idempotent.MissingKey(from)
 		case err != nil:
 			return "", &idempotency.KeyError{From: from, Reason: err.Error()}
 		}
-		return found(key, from)
+		return idempotent.FoundKey(key, from)
 	}
 }

@@ -16,8 +16,7 @@ type Core struct {
 	Name string // the kind of work, unless it is that of the call
 
 	guard   *guard.Guard
-	once    []guard.Option // for a call that does not wait
-	first   []guard.Option // for the first attempt of a call that may wait
+	first   []guard.Option // for the first attempt, which does not wait
 	waiting []guard.Option // for the second attempt, which waits
 	queue   waiters
 	breaker breaker
@@ -45,36 +44,37 @@ func New(g *guard.Guard, s *Settings) (*Core, error) {
 	var err error
 	c.sealer, err = newSealer(s.Encryption)
 	s.Err = errors.Join(s.Err, err)
-	c.once = append(slices.Clone(s.Lease), guard.WithWait(0))
-	c.waiting = append(slices.Clone(s.Lease), guard.WithWait(s.Wait))
-	if s.Mode != idempotency.Exclusive {
-		c.once = append(c.once, guard.WithOnce(s.Retention))
-		c.waiting = append(c.waiting, guard.WithOnce(s.Retention))
-	}
-	c.first = slices.Clone(c.once)
-	if s.Wait > 0 {
-		c.first = append(c.first, g.Adapter().Probe())
-	}
 	if g != nil {
-		more := []guard.Option{g.Adapter().Detached()}
-		if c.Name = g.Adapter().Name(s.Lease...); c.Name == "" {
-			c.Name, c.unnamed = s.Adapter.String(), true
-			more = append(more, guard.WithName(c.Name))
-		}
-		for _, opts := range []*[]guard.Option{&c.once, &c.first, &c.waiting} {
-			*opts = append(*opts, more...)
-		}
-		check := c.once
-		if s.Mode != idempotency.Exclusive { // a limit was refused by its own name
-			check = append(slices.Clip(check), guard.WithLimit(0))
-		}
-		s.Err = errors.Join(s.Err, g.Adapter().Check(s.unused(), s.Lease...), g.Check(s.Adapter.String(), check...))
-	}
-	if g != nil && s.ScopeRecords > 0 {
-		c.quota = newQuota(g, s)
+		c.set(g)
 	}
 	if s.Err != nil {
 		return nil, s.Err
 	}
 	return c, nil
+}
+
+// set sets the options of leases, and what else depends on the Guard.
+func (c *Core) set(g *guard.Guard) {
+	s := c.Settings
+	lease := append(slices.Clone(s.Lease), g.Adapter().Detached())
+	if s.Mode != idempotency.Exclusive {
+		lease = append(lease, guard.WithOnce(s.Retention))
+	}
+	if c.Name = g.Adapter().Name(s.Lease...); c.Name == "" {
+		c.Name, c.unnamed = s.Adapter.String(), true
+		lease = append(lease, guard.WithName(c.Name))
+	}
+	c.waiting = append(slices.Clip(lease), guard.WithWait(s.Wait))
+	c.first = append(slices.Clip(lease), guard.WithWait(0))
+	check := c.first
+	if s.Mode != idempotency.Exclusive { // a limit was refused by its own name
+		check = append(slices.Clip(check), guard.WithLimit(0))
+	}
+	if s.Wait > 0 && !s.Shadow {
+		c.first = append(slices.Clip(c.first), g.Adapter().Probe())
+	}
+	s.Err = errors.Join(s.Err, g.Adapter().Check(s.unused(), s.Lease...), g.Check(s.Adapter.String(), check...))
+	if s.ScopeRecords > 0 {
+		c.quota = newQuota(g, s)
+	}
 }

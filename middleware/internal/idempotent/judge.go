@@ -40,23 +40,21 @@ func (c *Call) refuse(result idempotency.Result, retryAfter time.Duration, err e
 // judgeRecord is judge for a call whose work is done.
 func (c *Call) judgeRecord(done *guard.DoneError) {
 	c.Label = done.Label
-	f, err := c.Core.read(done.Record, c.Key)
-	if err == nil && f.Answer != nil {
-		err = c.Transport.Read(f.Answer)
-	}
-	if err != nil {
-		c.refuse(idempotency.NotReplayable, 0, err)
-		return
-	}
+	r, err := c.Core.read(done.Record, c.Key)
 	switch {
-	case !Same(c.Fingerprint, f.Fingerprint):
+	case err != nil:
+		c.refuse(idempotency.NotReplayable, 0, err)
+	case !Same(c.Fingerprint, r.Fingerprint):
 		c.refuse(idempotency.Mismatch, 0, nil)
 	case c.Core.Mode == idempotency.Reject:
 		c.refuse(idempotency.Done, done.Left, nil)
-	case f.Answer == nil:
+	case r.Answer == nil:
 		c.refuse(idempotency.NotReplayable, 0, nil)
 	default:
 		c.refuse(idempotency.Replayed, 0, nil)
+		if err := c.Transport.Read(r.Answer); err != nil {
+			c.refuse(idempotency.NotReplayable, 0, err)
+		}
 	}
 }
 

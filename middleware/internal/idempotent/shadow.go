@@ -59,7 +59,7 @@ func (c *Call) shadow(ctx context.Context) {
 func (c *Call) shadowLease(ctx context.Context) (lease *guard.Lease, place int64, err error) {
 	within, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.Core.Patience)
 	defer cancel()
-	lease, err = c.Core.guard.Acquire(within, c.Key, c.options(c.Core.once)...)
+	lease, err = c.Core.guard.Acquire(within, c.Key, c.options(c.Core.first)...)
 	if err == nil {
 		if place, err = c.Core.quota.take(within, c.Scope, c.Core.Adapter); err != nil {
 			_ = c.end(ctx, lease.Release)
