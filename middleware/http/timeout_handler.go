@@ -4,7 +4,6 @@ import (
 	"errors"
 	"net/http"
 	"reflect"
-	"runtime"
 	"strings"
 )
 
@@ -29,15 +28,13 @@ var errTimeoutHandler = errors.New("guardhttp: http.TimeoutHandler is inside of 
 // byTimeoutHandler reports whether a TimeoutHandler inside of the middleware is calling. It is
 // asked only about answers with status 503.
 func byTimeoutHandler() bool {
-	var callers [64]uintptr
-	frames := runtime.CallersFrames(callers[:runtime.Callers(3, callers[:])])
-	for {
-		frame, more := frames.Next()
+	for frame := range callers {
 		switch {
 		case frame.Function == "net/http.(*timeoutHandler).ServeHTTP":
 			return true
-		case !more, strings.HasSuffix(frame.Function, "(*exchange).pass"):
+		case strings.HasSuffix(frame.Function, "(*exchange).pass"):
 			return false
 		}
 	}
+	return false
 }

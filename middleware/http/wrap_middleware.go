@@ -17,26 +17,35 @@ var errWrapMiddleware = errors.New("guardhttp: a handler behind echo.WrapMiddlew
 // byWrapMiddleware reports whether echo.WrapMiddleware has called the middleware. It is asked only
 // about handlers that have written nothing, or have panicked.
 func byWrapMiddleware() bool {
-	var callers [64]uintptr
 	outside := false // of the middleware: the frames of a handler that panics come first
-	for skip := 2; ; skip += len(callers) {
-		n := runtime.Callers(skip, callers[:])
-		frames := runtime.CallersFrames(callers[:n])
+	for frame := range callers {
+		// The compiler may have copied the function into its caller, which then names it.
+		_, closure, wrap := strings.Cut(frame.Function, ".WrapMiddleware.")
+		switch {
+		case strings.HasSuffix(frame.Function, "(*middleware).wrap.func1"):
+			outside = true
+		case outside && wrap && strings.Contains(frame.File, "/labstack/echo/"):
+			// The closure that calls the handler has one more.
+			return strings.Count(closure, ".") == 1
+		}
+	}
+	return false
+}
+
+// callers yields the calls that have led here, the last one first.
+func callers(yield func(runtime.Frame) bool) {
+	var counters [64]uintptr
+	for skip := 2; ; skip += len(counters) {
+		n := runtime.Callers(skip, counters[:])
+		frames := runtime.CallersFrames(counters[:n])
 		for more := n > 0; more; {
 			var frame runtime.Frame
-			frame, more = frames.Next()
-			// The compiler may have copied the function into its caller, which then names it.
-			_, closure, wrap := strings.Cut(frame.Function, ".WrapMiddleware.")
-			switch {
-			case strings.HasSuffix(frame.Function, "(*middleware).wrap.func1"):
-				outside = true
-			case outside && wrap && strings.Contains(frame.File, "/labstack/echo/"):
-				// The closure that calls the handler has one more.
-				return strings.Count(closure, ".") == 1
+			if frame, more = frames.Next(); !yield(frame) {
+				return
 			}
 		}
-		if n < len(callers) {
-			return false
+		if n < len(counters) {
+			return
 		}
 	}
 }
