@@ -12,8 +12,7 @@ import (
 // neverReplayed reports whether metadata is not recorded: that of one connection, that which gRPC
 // sets itself, and secrets of the call that got them.
 func neverReplayed(name string) bool {
-	return strings.HasPrefix(name, "grpc-") || name == "content-type" || slices.ContainsFunc(idempotent.NeverReplayed,
-		func(never string) bool { return strings.EqualFold(never, name) })
+	return strings.HasPrefix(name, "grpc-") || name == "content-type" || idempotent.NeverReplayed(name)
 }
 
 // replayable adds to recorded what of md a replay has, too. It returns recorded. without are the

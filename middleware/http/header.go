@@ -10,15 +10,6 @@ import (
 	"github.com/seed-1795987d/onerun/middleware/internal/idempotent"
 )
 
-// neverReplayed are the headers of an answer that are not recorded, in canonical form.
-var neverReplayed = func() map[string]bool {
-	all := map[string]bool{}
-	for _, name := range idempotent.NeverReplayed {
-		all[name] = true
-	}
-	return all
-}()
-
 // replayable returns those headers of an answer that a replay has, too: not those that were set
 // before the handler was called, because the code that set them sets them again. A header that the
 // handler has removed has no values.
@@ -28,12 +19,12 @@ func replayable(h, before http.Header) http.Header {
 		if old, ok := before[name]; ok && slices.Equal(old, values) {
 			continue
 		}
-		if !neverReplayed[http.CanonicalHeaderKey(name)] && validName(name) {
+		if !idempotent.NeverReplayed(name) && validName(name) {
 			kept[name] = slices.Clone(values)
 		}
 	}
 	for name := range before {
-		if _, ok := h[name]; !ok && validName(name) && !neverReplayed[http.CanonicalHeaderKey(name)] {
+		if _, ok := h[name]; !ok && validName(name) && !idempotent.NeverReplayed(name) {
 			kept[name] = nil
 		}
 	}

@@ -91,16 +91,22 @@ func TestOuter_whatAWriterAddsIsSent(t *testing.T) {
 	}
 }
 
-// A policy that panics leaves nothing of the answer: what a middleware in front answers has none of
-// its headers.
-func TestOuter_aPolicyThatPanicsLeavesNoHeader(t *testing.T) {
+// A handler or a policy that panics leaves nothing of an answer that has begun: what a middleware
+// in front answers has none of its headers.
+func TestOuter_aPanicLeavesNoHeaderOfAnAnswer(t *testing.T) {
 	t.Parallel()
 	site := contentRedis(t).site(t, contentSetup{
 		opts: []guardhttp.Option{guardhttp.WithPolicy(func(int, http.Header) bool { panic("a mistake") })},
-		handler: func(w http.ResponseWriter, _ *http.Request) {
+		handler: func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Content-Encoding", "br")
+			if r.URL.Path == "/early" {
+				panic("a mistake")
+			}
 			w.WriteHeader(http.StatusCreated)
 			_, _ = io.WriteString(w, "text")
+			if r.URL.Path == "/late" {
+				panic("a mistake")
+			}
 		},
 		mount: func(idempotent func(http.Handler) http.Handler, h http.Handler) http.Handler {
 			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -113,8 +119,10 @@ func TestOuter_aPolicyThatPanicsLeavesNoHeader(t *testing.T) {
 			})
 		},
 	})
-	a := site.post(t, rand.Text(), "")
-	require.Equal(t, http.StatusInternalServerError, a.status)
-	require.Equal(t, "sorry\n", a.body)
-	require.Empty(t, a.header["Content-Encoding"])
+	for path, coding := range map[string]string{"/policy": "", "/late": "", "/early": "br"} {
+		a := site.send(t, http.MethodPost, path, "", contentHeader("Idempotency-Key", rand.Text()))
+		require.Equal(t, http.StatusInternalServerError, a.status)
+		require.Equal(t, "sorry\n", a.body)
+		require.Equal(t, coding, a.header.Get("Content-Encoding"), path)
+	}
 }

@@ -49,7 +49,7 @@ func (q *exchange) Replay() {
 func setHeaders(h, recorded http.Header) {
 	for name, values := range recorded {
 		switch {
-		case neverReplayed[http.CanonicalHeaderKey(name)]: // whatever wrote the record
+		case idempotent.NeverReplayed(name): // whatever wrote the record
 		case name == "Vary" && len(values) > 0:
 			h[name] = addVary(h[name], values)
 		case len(values) == 0 && len(h[name]) > 0:

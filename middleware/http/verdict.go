@@ -56,7 +56,9 @@ func (c *recorder) close() {
 	defer c.mu.Unlock()
 	c.closed.Store(true)
 	unsent := c.status == 0
-	if c.drop() && !unsent {
+	if unsent {
+		c.holding = false
+	} else if c.drop() {
 		unsent = true
 		if byWrapMiddleware() {
 			// echo believes that there is an answer, and does not give another one.
