@@ -209,7 +209,6 @@ func (q *exchange) run(ctx context.Context, how recording, conclude func()) {
 // conclude ends the recording, and returns what the run leaves. ctx is the handler's.
 func (q *exchange) conclude(ctx context.Context) idempotent.Left {
 	if ctx.Err() != nil && !q.m.Shadow && q.answer.abandon() {
-		q.answer.forget()
 		q.Refuse(idempotent.GivenUp, q.m.RetryAfter, context.Cause(ctx))
 		if q.answer.abandoned() {
 			return idempotent.Left{Failed: true}

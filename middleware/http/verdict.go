@@ -28,7 +28,7 @@ func (c *recorder) hijackedUnseen() bool {
 }
 
 // abandon ends the recording of an answer that has not begun, in favor of another one, and reports
-// whether it did.
+// whether it did. What the handler has set in the header is forgotten.
 func (c *recorder) abandon() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -36,6 +36,7 @@ func (c *recorder) abandon() bool {
 		return false
 	}
 	c.closed.Store(true)
+	c.forget()
 	return true
 }
 

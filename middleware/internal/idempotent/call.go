@@ -72,7 +72,7 @@ func (c *Call) Serve(ctx context.Context) {
 	c.Result, c.Aborted = idempotency.Refused, true
 	t, s := c.Transport, c.Core.Settings
 	result, err := t.Identify()
-	c.Result, c.Err = result, NotRun(err)
+	c.Result, c.Err = result, says(false, err)
 	switch {
 	case result == idempotency.Untouched:
 		t.Pass()

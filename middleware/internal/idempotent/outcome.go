@@ -32,10 +32,6 @@ func (c *Call) Report(ctx context.Context, start time.Time, misplaced error) {
 	c.Core.Observe(ctx, *o)
 }
 
-// NotRun returns err such that guard.Ran is false for it: the handler does not run. It returns nil
-// for nil.
-func NotRun(err error) error { return says(false, err) }
-
 // says returns err such that guard.Ran says of it whether the handler ran, or is to run.
 func says(ran bool, err error) error {
 	if err == nil || guard.Ran(err) == ran {

@@ -103,6 +103,7 @@ func (q *quota) take(ctx context.Context, scope string, a Adapter) (period int64
 		return 0, err
 	}
 	if places == 0 {
+		q.add(period, scope, share{looked: true, earlier: s.earlier}) // the next one need not look
 		first := s.first
 		if first == 0 {
 			first = period

@@ -90,6 +90,36 @@ func TestScopeRecords_aStoreThatCannotCount(t *testing.T) {
 	})
 }
 
+// A counting store counts how often it was asked about counters.
+type counting struct {
+	*memory.Locker
+	asked int
+}
+
+func (c *counting) Raise(ctx context.Context, name, slot string, to int64) (int64, error) {
+	c.asked++
+	return c.Locker.Raise(ctx, name, slot, to)
+}
+
+// A client that has used up its records costs the store no more than one question for each call.
+func TestScopeRecords_aFullScopeIsCheap(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := &counting{Locker: memory.New()}
+		s := newSite(t, store, idempotency.WithMaxScopeRecords(1))
+		require.Equal(t, idempotency.Ran, s.send(t.Context(), request{scope: "greedy", key: "first"}).Result)
+		for _, later := range []time.Duration{0, 7 * time.Hour} { // in the next period, too
+			time.Sleep(later)
+			require.Equal(t, idempotency.TooManyKeys, s.send(t.Context(), request{scope: "greedy", key: "second"}).Result)
+			store.asked = 0
+			for key := range 10 {
+				require.Equal(t, idempotency.TooManyKeys, s.send(t.Context(), request{scope: "greedy", key: fmt.Sprint(key)}).Result)
+			}
+			require.LessOrEqual(t, store.asked, 10)
+		}
+	})
+}
+
 // In shadow mode, what would be refused runs, and leaves nothing.
 func TestScopeRecords_inShadowMode(t *testing.T) {
 	t.Parallel()
