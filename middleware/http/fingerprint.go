@@ -73,6 +73,27 @@ func content(r *http.Request, body []byte) ([]byte, error) {
 	return sum[:], nil
 }
 
+// parsed reports whether code in front of the middleware has parsed the form, so that its content
+// is no longer in the body. http.Request.PostFormValue does that, for example. A body that was put
+// back counts as it is.
+func parsed(r *http.Request, body []byte) bool {
+	form := r.MultipartForm
+	if form == nil {
+		return len(r.PostForm) > 0 && len(body) == 0
+	}
+	if len(r.PostForm)+len(form.Value)+len(form.File) == 0 {
+		return false // http.Request.MultipartReader has set it
+	}
+	_, parameters, _ := mime.ParseMediaType(r.Header.Get("Content-Type")) // none on an error
+	return !hasEnd(body, parameters)
+}
+
+// hasEnd reports whether a multipart body has its last boundary. parameters are those of its
+// Content-Type.
+func hasEnd(body []byte, parameters map[string]string) bool {
+	return bytes.Contains(body, []byte("--"+parameters["boundary"]+"--"))
+}
+
 // fileHash hashes a file of a parsed form, which may be larger than the memory should hold.
 func fileHash(field string, file *multipart.FileHeader) (sum [sha256.Size]byte, err error) {
 	from, err := file.Open()

@@ -125,5 +125,5 @@ func hijacksUnseen(w http.ResponseWriter) bool {
 // WriteHeader is called. http.TimeoutHandler's takes what the header is in the end.
 func sendsAtOnce(w http.ResponseWriter) bool {
 	t := reflect.TypeOf(w)
-	return t.Kind() == reflect.Pointer && t.Elem().PkgPath() == "net/http" && !ofTimeoutHandler(w)
+	return t.Kind() == reflect.Pointer && t.Elem().PkgPath() == "net/http" && t.Elem().Name() != "timeoutWriter"
 }

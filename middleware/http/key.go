@@ -1,9 +1,13 @@
 package guardhttp
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"mime"
+	"mime/multipart"
 	"net/http"
+	"net/url"
 	"strings"
 
 	"github.com/seed-1795987d/onerun/middleware/idempotency"
@@ -160,4 +164,38 @@ func FromJSON(field string, inside ...string) KeyFunc {
 		}
 		return idempotent.FoundKey(key, from)
 	}
+}
+
+var errNoForm = errors.New("the body is no form")
+
+// formValues returns the values of a field of the form in the body.
+func formValues(r *http.Request, field string) ([]string, error) {
+	all, err := wholeBody(r)
+	if err != nil {
+		return nil, err
+	}
+	if parsed(r, all) {
+		values := r.PostForm[field]
+		if len(values) == 0 && r.MultipartForm != nil {
+			values = r.MultipartForm.Value[field]
+		}
+		return values, nil
+	}
+	kind, parameters, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	if err != nil {
+		return nil, errNoForm
+	}
+	switch kind {
+	case "application/x-www-form-urlencoded":
+		values, err := url.ParseQuery(string(all))
+		return values[field], err
+	case "multipart/form-data":
+		form, err := multipart.NewReader(bytes.NewReader(all), parameters["boundary"]).ReadForm(int64(len(all)))
+		if err != nil {
+			return nil, err
+		}
+		defer form.RemoveAll() //nolint:errcheck // all of it was in memory
+		return form.Value[field], nil
+	}
+	return nil, errNoForm
 }

@@ -66,6 +66,14 @@ type Call struct {
 	skip   string        // why it was skipped, if no hook was notified of that
 }
 
+// Codes of refusals that are no final results.
+const (
+	// GivenUp means that the handler's context has ended, and the handler has not answered.
+	GivenUp idempotency.Result = "given_up"
+	// NotRecorded means that the handler has run, and its answer may not be in the store.
+	NotRecorded idempotency.Result = "unrecorded"
+)
+
 // Serve answers a call. ctx is the context of the call. The Outcome then is complete, also if the
 // handler or a function of the user's panics.
 func (c *Call) Serve(ctx context.Context) {
@@ -192,7 +200,13 @@ func (c *Call) attempt(ctx context.Context, opts []guard.Option) error {
 		if wait.Err() != nil {
 			return c.Core.left
 		}
-		c.Core.breaker.answered()
+		c.unqueue()
+		if c.claims != nil {
+			c.Core.breaker.answered()
+		}
+		if c.Core.quota != nil {
+			return c.Core.quota.handle(c, leased, ctx)
+		}
 		return c.handle(leased, ctx)
 	}, opts...)
 	if !c.ran && errors.Is(context.Cause(wait), errNoAnswer) && ctx.Err() == nil {
@@ -238,17 +252,6 @@ func (c *Call) noteSkip(err error) {
 
 // handle runs the handler. leased is the lease's context, and call that of the call.
 func (c *Call) handle(leased, call context.Context) error {
-	c.unqueue()
-	place, err := c.Core.quota.take(leased, c.Scope, c.Core.Adapter)
-	if err != nil {
-		return err
-	}
-	leaves := false
-	defer func() {
-		if !leaves {
-			c.Core.quota.giveBack(place, c.Scope)
-		}
-	}()
 	lease, _ := guard.FromContext(leased)
 	c.ran, c.Result, c.Fence = true, idempotency.Ran, lease.Fence()
 	ctx, end := c.runContext(leased, call)
@@ -261,7 +264,6 @@ func (c *Call) handle(leased, call context.Context) error {
 		lease.DiscardMarker()
 		return nil
 	}
-	leaves = true
 	return lease.SetRecord(c.record())
 }
 
@@ -288,3 +290,38 @@ func (c *Call) ended(err error) {
 func (c *Call) isUnrecorded() bool {
 	return c.ran && c.left.Keep != idempotency.KeepNothing && c.Kept == idempotency.KeepNothing
 }
+
+// Report completes the Outcome of the call that has ended, and notifies hooks and observers.
+// misplaced is why the answer is not that of the handler, if that is the server's mistake.
+func (c *Call) Report(ctx context.Context, start time.Time, misplaced error) {
+	o := &c.Outcome
+	o.Name, o.Shadow, o.Duration = c.name(), c.Core.Shadow, time.Since(start)
+	refused := misplaced
+	if o.Result == idempotency.Refused {
+		refused = o.Err
+	}
+	c.Core.guard.Adapter().Report(ctx, guard.Outcome{
+		Adapter: c.Core.Adapter.String(), Result: string(o.Result), Name: o.Name, Start: start, Duration: o.Duration, Fence: o.Fence,
+		Aborted: o.Aborted, Err: o.Err, Refused: refused, Skipped: c.skip, Label: o.Label,
+	}, c.Core.Lease...)
+	c.Core.Observe(ctx, *o)
+}
+
+// says returns err such that guard.Ran says of it whether the handler ran, or is to run.
+func says(ran bool, err error) error {
+	if err == nil || guard.Ran(err) == ran {
+		return err
+	}
+	return &outcomeError{err, ran}
+}
+
+// An outcomeError is an error of a call whose handler did, or did not, run whatever the error
+// itself says. A function of the user's, for example, knows nothing of the handler.
+type outcomeError struct {
+	err error
+	ran bool
+}
+
+func (e *outcomeError) Error() string { return e.err.Error() }
+func (e *outcomeError) Unwrap() error { return e.err }
+func (e *outcomeError) Ran() bool     { return e.ran }

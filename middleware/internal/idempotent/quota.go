@@ -10,6 +10,7 @@ import (
 
 	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/guard/driver"
+	"github.com/seed-1795987d/onerun/middleware/idempotency"
 	"github.com/seed-1795987d/onerun/middleware/internal/keys"
 )
 
@@ -27,7 +28,7 @@ const (
 )
 
 // A quota bounds how many records a scope has in the store, across all processes
-// (WithMaxScopeRecords). A nil *quota bounds nothing.
+// (WithMaxScopeRecords).
 //
 // The counters of a scope are in the ledger of the backend, which can only raise a number: each
 // holds the number of a period and a count. A process that raises the count from 3 to 8 has
@@ -81,12 +82,23 @@ func (e *fullError) Error() string {
 	return fmt.Sprintf("%s: the scope has left %d records, which is all that WithMaxScopeRecords allows", e.pkg, e.most)
 }
 
+// handle runs the handler of a call, if there is a place for a record of the scope.
+func (q *quota) handle(c *Call, leased, call context.Context) error {
+	place, err := q.take(leased, c.Scope, c.Core.Adapter)
+	if err != nil {
+		return err
+	}
+	defer func() { // also if a panic is on its way up
+		if c.left.Keep == idempotency.KeepNothing {
+			q.giveBack(place, c.Scope)
+		}
+	}()
+	return c.handle(leased, call)
+}
+
 // take takes a place for a record of the scope. It returns the period to which the place belongs,
 // or a *fullError, or the error of the store.
 func (q *quota) take(ctx context.Context, scope string, a Adapter) (period int64, err error) {
-	if q == nil {
-		return 0, nil
-	}
 	period = time.Now().UnixMilli() / q.length.Milliseconds()
 	s, taken := q.takeReserved(period, scope)
 	if taken {
@@ -150,9 +162,6 @@ func (q *quota) add(period int64, scope string, more share) {
 
 // giveBack returns a place that was taken for a run that leaves no record.
 func (q *quota) giveBack(period int64, scope string) {
-	if q == nil {
-		return
-	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if s := q.shares[scope]; s != nil && period == q.period {

@@ -44,7 +44,9 @@ func (c *Call) shadow(ctx context.Context) {
 		leased = run
 		c.left = c.Transport.Handle(c.Run.Begin(ctx, c.RunKey))
 		if c.left.Keep == idempotency.KeepNothing {
-			c.Core.quota.giveBack(place, c.Scope)
+			if c.Core.quota != nil {
+				c.Core.quota.giveBack(place, c.Scope)
+			}
 			return nil
 		}
 		err := lease.SetRecord(c.record())
@@ -60,7 +62,7 @@ func (c *Call) shadowLease(ctx context.Context) (lease *guard.Lease, place int64
 	within, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.Core.Patience)
 	defer cancel()
 	lease, err = c.Core.guard.Acquire(within, c.Key, c.options(c.Core.first)...)
-	if err == nil {
+	if err == nil && c.Core.quota != nil {
 		if place, err = c.Core.quota.take(within, c.Scope, c.Core.Adapter); err != nil {
 			_ = c.end(ctx, lease.Release)
 		}
