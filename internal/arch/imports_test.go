@@ -29,6 +29,7 @@ var rules = []struct {
 	{"/backend/reentrant", []string{"/guard/driver", "/backend/internal", "github.com/redis/go-redis"}},
 	{"/backend/mysql", []string{"/guard/driver", "/backend/internal/holders", "/backend/internal/sqlstore"}},
 	{"/backend/memory", []string{"/guard/driver", "/backend/internal/holders"}},
+	{"/backend/sqlite", []string{"/guard/driver", "/backend/internal/holders", "/backend/internal/contain", "/backend/internal/sqlstore"}},
 	{"/backend/postgres", []string{"/guard/driver", "/backend/internal/holders", "/backend/internal/contain", "/backend/internal/sqlstore"}},
 	{"/backend", []string{"/guard", "/backend/internal/contain", "/internal/lazyctx"}},
 	{"/middleware/internal", []string{"/guard", "/middleware/idempotency", "/middleware/internal", "github.com/robfig/cron"}},

@@ -40,8 +40,13 @@ func Ask[T any](
 		return f(own)
 	})
 	if err != nil {
-		time.AfterFunc(statementGrace, cancel) // f may go on
-		return none, l.storeError(op, key, err)
+		failed := l.storeError(op, key, err) // before cancel has changed what it reports
+		if l.grace == 0 {
+			cancel()
+		} else {
+			time.AfterFunc(l.grace, cancel) // f may go on
+		}
+		return none, failed
 	}
 	return t, nil
 }

@@ -25,6 +25,10 @@ type Listener interface {
 // not connected, the Locker looks at their keys. With one it does so as well, but seldom.
 func (l *Locker) SetListener(listener Listener) { l.subscriber.listener = listener }
 
+// LookEvery sets how often the Locker looks at the keys of waiters, before it is used. Defaults to
+// ten times a second.
+func (l *Locker) LookEvery(every time.Duration) { l.subscriber.every = every }
+
 // Payload returns what stands for a key in a notification. It is a hash: all users of the database
 // may listen, and a key may hold personal data.
 func Payload(key string) string {

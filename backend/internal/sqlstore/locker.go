@@ -22,6 +22,7 @@ type Locker struct {
 	dialect Dialect
 	stale   error // the backend's ErrStale
 	wrong   error // a setting cannot work
+	grace   time.Duration
 
 	subscriber subscriber
 	merger     merger
@@ -44,7 +45,7 @@ var (
 // New returns the Locker of a backend of that name. stale is its error for a lease that is not
 // held. A nil db is refused.
 func New(name string, db *sql.DB, stale error, dialect Dialect) *Locker {
-	l := &Locker{name: name, db: db, dialect: dialect, stale: stale}
+	l := &Locker{name: name, db: db, dialect: dialect, stale: stale, grace: statementGrace}
 	l.subscriber.locker, l.merger.locker = l, l
 	l.subscriber.every = pollEvery
 	l.calls.db, l.transactions.db = db, db
@@ -53,6 +54,10 @@ func New(name string, db *sql.DB, stale error, dialect Dialect) *Locker {
 	}
 	return l
 }
+
+// EndCalls has statements end when their callers leave, before the Locker is used. By default, they
+// go on for three seconds: most drivers end a statement by closing its connection.
+func (l *Locker) EndCalls() { l.grace = 0 }
 
 // Refuse notes that a setting cannot work. guard.New then refuses the Locker.
 func (l *Locker) Refuse(setting, value, reason string) {

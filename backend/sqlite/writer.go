@@ -1,0 +1,191 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	sqldriver "database/sql/driver"
+	"errors"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/seed-1795987d/onerun/backend/internal/contain"
+)
+
+const (
+	// maxWrites is how many writes a transaction makes at most.
+	maxWrites = 256
+	// pauseAfter is the pause between two transactions of a process, so that the other processes,
+	// which try again and again, find the file unlocked.
+	pauseAfter = time.Millisecond
+)
+
+// A writer makes all writes of a Locker. SQLite has one writer at a time, and each transaction
+// waits for the disk, so the writes that wait go into one transaction. Its goroutine ends when
+// there is nothing to write.
+type writer struct {
+	db     *sql.DB
+	locked atomic.Int64 // since when another connection writes, in nanoseconds since 1970, or 0
+
+	mu      sync.Mutex
+	first   []*write // renewals
+	rest    []*write
+	running bool
+	idle    context.CancelFunc // ends the attempt to begin, if nothing waits any more
+}
+
+// A write is a part of a transaction.
+type write struct {
+	run  func(ctx context.Context, tx *sql.Conn) error
+	done chan error // has one element when the transaction has ended
+}
+
+// A rowError is the error of a write that leaves the transaction as it was.
+type rowError struct{ error }
+
+func (e rowError) Unwrap() error { return e.error }
+
+// do runs a write, and returns when it is committed, or has failed. It returns early if ctx ends
+// before the write has begun, which then never begins.
+func (w *writer) do(ctx context.Context, first bool, run func(ctx context.Context, tx *sql.Conn) error) error {
+	job := &write{run, make(chan error, 1)}
+	w.mu.Lock()
+	if first {
+		w.first = append(w.first, job)
+	} else {
+		w.rest = append(w.rest, job)
+	}
+	if !w.running {
+		w.running = true
+		go w.serve()
+	}
+	w.mu.Unlock()
+	select {
+	case err := <-job.done:
+		return err
+	case <-ctx.Done():
+	}
+	if w.withdraw(job) {
+		return ctx.Err()
+	}
+	return <-job.done
+}
+
+// withdraw reports whether the write has not begun, and takes it out.
+func (w *writer) withdraw(job *write) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, list := range []*[]*write{&w.first, &w.rest} {
+		for i, j := range *list {
+			if j == job {
+				*list = append((*list)[:i:i], (*list)[i+1:]...)
+				if len(w.first)+len(w.rest) == 0 && w.idle != nil {
+					w.idle()
+				}
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// take returns the writes of the next transaction, renewals first.
+func (w *writer) take(most int) (jobs []*write) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, list := range []*[]*write{&w.first, &w.rest} {
+		n := min(len(*list), most-len(jobs))
+		jobs = append(jobs, (*list)[:n]...)
+		*list = (*list)[n:]
+	}
+	return jobs
+}
+
+// serve runs transactions until nothing waits.
+func (w *writer) serve() {
+	for {
+		ctx, cancel := context.WithCancel(context.Background())
+		w.mu.Lock()
+		w.running = len(w.first)+len(w.rest) > 0
+		w.idle = cancel
+		running := w.running
+		w.mu.Unlock()
+		if !running {
+			cancel()
+			return
+		}
+		var jobs []*write
+		err := contain.Err(func() error { return w.transact(ctx, &jobs) })
+		abandoned := ctx.Err() != nil // other writes may wait by now
+		cancel()
+		if len(jobs) == 0 && err != nil && !abandoned { // it could not begin
+			jobs = w.take(1 << 30)
+		}
+		for _, job := range jobs {
+			select {
+			case job.done <- err:
+			default: // it has failed by itself
+			}
+		}
+		time.Sleep(pauseAfter)
+	}
+}
+
+// transact begins a transaction, runs the writes that wait then, and commits. ctx ends when nothing
+// waits any more before it has begun.
+func (w *writer) transact(ctx context.Context, jobs *[]*write) (err error) {
+	conn, err := w.db.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	defer w.locked.Store(0)
+	own := context.WithoutCancel(ctx) // a statement that is cut off may have begun a transaction
+	err = whileLocked(ctx, func() error {
+		_, err := conn.ExecContext(own, `BEGIN IMMEDIATE`)
+		if isLocked(err) {
+			w.locked.CompareAndSwap(0, time.Now().UnixNano())
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	w.locked.Store(0)
+	committed := false
+	defer func() {
+		if committed {
+			return
+		}
+		_, failed := conn.ExecContext(own, `ROLLBACK`)
+		// SQLite rolls back by itself after some errors, such as that of a full disk.
+		if failed != nil && !strings.Contains(failed.Error(), "no transaction is active") {
+			_ = conn.Raw(func(any) error { return sqldriver.ErrBadConn }) // its state is unknown
+		}
+	}()
+	*jobs = w.take(maxWrites)
+	for _, job := range *jobs {
+		err := job.run(own, conn)
+		var row rowError
+		if errors.As(err, &row) {
+			job.done <- row.error
+			continue
+		}
+		if err != nil {
+			return err
+		}
+	}
+	_, err = conn.ExecContext(own, `COMMIT`)
+	committed = err == nil
+	return err
+}
+
+// lockedFor returns for how long another connection has written, while writes wait for it.
+func (w *writer) lockedFor() time.Duration {
+	since := w.locked.Load()
+	if since == 0 {
+		return 0
+	}
+	return max(time.Since(time.Unix(0, since)), 1)
+}

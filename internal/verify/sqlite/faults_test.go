@@ -1,0 +1,280 @@
+package sqlite_test
+
+import (
+	"context"
+	"database/sql"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-1795987d/onerun/backend/sqlite"
+	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
+	"github.com/seed-1795987d/onerun/internal/testkit/leftout"
+)
+
+// after leaves nothing.
+var after driver.After
+
+func (l leased) claim() driver.Claim { return driver.Claim(l) }
+
+// Another program writes for a while. A lease lives if it lasts longer than that.
+func TestLong_lockedByAnotherProgram(t *testing.T) {
+	leftout.IfShort(t)
+	for name, c := range map[string]struct {
+		locked, ttl time.Duration
+		lost        bool
+	}{
+		"for five seconds": {5 * time.Second, 20 * time.Second, false},
+		"for a minute":     {time.Minute, 20 * time.Second, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			path := newFile(t)
+			l, _ := migrated(t, path)
+			other, _ := migrated(t, path)
+			g, err := guard.New(l, guard.WithTTL(c.ttl))
+			require.NoError(t, err)
+			first := mustAcquire(t, l, claim("freed", 10*time.Millisecond))
+			err = g.Do(t.Context(), "key", func(ctx context.Context) error {
+				began := time.Now()
+				unlock := lock(t, open(t, path))
+				_, err := other.TryAcquire(within(t, time.Second), claim("new", long))
+				requireKind(t, driver.KindTimeout, "another connection has written for", err)
+				busy, err := other.TryAcquire(within(t, 5*time.Second), claim("key", long))
+				require.NoError(t, err, "a claim that is refused need not write")
+				require.Equal(t, driver.Busy, busy.State)
+				select {
+				case <-ctx.Done():
+				case <-time.After(time.Until(began.Add(c.locked))):
+				}
+				require.Equal(t, c.lost, ctx.Err() != nil)
+				time.Sleep(time.Until(began.Add(c.locked)))
+				unlock()
+				return nil
+			})
+			require.Equal(t, c.lost, err != nil)
+			if c.lost {
+				require.ErrorIs(t, err, guard.ErrLost)
+			}
+			require.Greater(t, mustAcquire(t, other, claim("freed", long)).Fence, first.Fence)
+			mustAcquire(t, other, claim("new", long))
+			require.NoError(t, g.Close(t.Context()))
+			mustAcquire(t, other, claim("key", long))
+		})
+	}
+}
+
+// A claim whose caller has left is never granted, however long the file is locked.
+func TestTryAcquire_writesNothingAfterItsCallerHasLeft(t *testing.T) {
+	t.Parallel()
+	path := newFile(t)
+	l, db := migrated(t, path)
+	unlock := lock(t, open(t, path))
+	_, err := l.TryAcquire(within(t, 100*time.Millisecond), claim("key", long))
+	requireKind(t, driver.KindTimeout, "another connection has written for", err)
+	unlock()
+	require.Eventually(t, func() bool { return db.Stats().InUse == 0 }, 5*time.Second, time.Millisecond)
+	info, err := l.Show(t.Context(), "key")
+	require.NoError(t, err)
+	require.Empty(t, info.Holders)
+}
+
+// Processes that have opened the file before it was replaced do not see what the others write.
+func TestFile_isDeletedOrReplaced(t *testing.T) {
+	t.Parallel()
+	for name, replace := range map[string]func(path string) error{
+		"deleted":  os.Remove,
+		"replaced": func(path string) error { return os.Rename(path+".copy", path) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := newFile(t)
+			l, db := migrated(t, path)
+			c := mustAcquire(t, l, claim("key", long))
+			exec(t, db, `VACUUM INTO '`+path+`.copy'`)
+			require.NoError(t, replace(path))
+			_, err := l.TryAcquire(t.Context(), claim("new", long))
+			requireKind(t, driver.KindRestarted, "deleted or replaced", err)
+			_, err = l.Renew(t.Context(), c.claim())
+			requireKind(t, driver.KindRestarted, "deleted or replaced", err)
+			require.Error(t, l.InTx(t.Context(), c, func(*sql.Tx) error { return nil }))
+		})
+	}
+}
+
+// Fences grow although the restored file has forgotten the last ones.
+func TestFile_isRestoredFromABackup(t *testing.T) {
+	t.Parallel()
+	path := newFile(t)
+	l, db := migrated(t, path)
+	release := func(l *sqlite.Locker, c leased) {
+		_, err := l.Release(t.Context(), c.claim(), after)
+		require.NoError(t, err)
+	}
+	release(l, mustAcquire(t, l, claim("known", long)))
+	exec(t, db, `VACUUM INTO '`+path+`.backup'`)
+	last := map[string]uint64{}
+	for _, key := range []string{"known", "new"} {
+		for range 10 {
+			c := mustAcquire(t, l, claim(key, long))
+			release(l, c)
+			last[key] = c.Fence
+		}
+	}
+	// A fence can be 131 ms ahead of the clock, and a restore takes longer.
+	time.Sleep(200 * time.Millisecond)
+	require.NoError(t, db.Close())
+	require.NoError(t, os.Rename(path+".backup", path))
+	l, db = migrated(t, path) // a backup by VACUUM has no write-ahead log, so Migrate turns it on
+	for _, key := range []string{"known", "new"} {
+		require.Greater(t, mustAcquire(t, l, claim(key, long)).Fence, last[key])
+	}
+	require.NoError(t, db.Close())
+}
+
+// What cannot work has an error that says what to do.
+func TestErrors_sayWhatToDo(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		prepare func(t *testing.T, path string, db *sql.DB) (dsn string)
+		kind    driver.StoreErrorKind
+		says    string
+	}{
+		"in memory, with several connections": {func(*testing.T, string, *sql.DB) string {
+			return ":memory:"
+		}, driver.KindSettings, "SetMaxOpenConns(1)"},
+		"shared memory": {func(*testing.T, string, *sql.DB) string {
+			return "file:shared?mode=memory&cache=shared"
+		}, driver.KindSettings, "use a file"},
+		"without a table": {func(t *testing.T, path string, db *sql.DB) string {
+			exec(t, db, `DROP TABLE onerun_leases`)
+			return path
+		}, driver.KindSettings, "call Migrate"},
+		"with an older table": {func(t *testing.T, path string, db *sql.DB) string {
+			exec(t, db, `ALTER TABLE onerun_leases DROP COLUMN sharing`)
+			return path
+		}, driver.KindSettings, "another version"},
+		"in another journal mode": {func(t *testing.T, path string, db *sql.DB) string {
+			require.NoError(t, db.Close()) // the last connection can change the mode
+			db = open(t, path)
+			exec(t, db, `PRAGMA journal_mode = DELETE`)
+			return path
+		}, driver.KindSettings, `journal mode "delete"`},
+		"in a folder that does not exist": {func(_ *testing.T, path string, _ *sql.DB) string {
+			return filepath.Join(path, "missing", "leases.db")
+		}, driver.KindSettings, "folder must exist"},
+		"read-only": {func(_ *testing.T, path string, _ *sql.DB) string {
+			return "file:" + path + "?mode=ro"
+		}, driver.KindReadOnly, "must be writable"},
+		"another program's file": {func(t *testing.T, path string, _ *sql.DB) string {
+			other := path + ".txt"
+			require.NoError(t, os.WriteFile(other, []byte(strings.Repeat("not a database\n", 100)), 0o600))
+			return other
+		}, driver.KindSettings, "another program's file"},
+		"on a disk that is full": {func(*testing.T, string, *sql.DB) string { return "full" }, driver.KindNotPersisted, "make room"},
+		"closed": {func(_ *testing.T, path string, _ *sql.DB) string {
+			return "closed:" + path
+		}, driver.KindClosed, "closed"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := newFile(t)
+			_, admin := migrated(t, path)
+			dsn := c.prepare(t, path, admin)
+			closed := strings.HasPrefix(dsn, "closed:")
+			if dsn == "full" {
+				dsn = path + "?_pragma=max_page_count(8)"
+			}
+			db := open(t, strings.TrimPrefix(dsn, "closed:"))
+			l := sqlite.New(db)
+			if closed {
+				require.NoError(t, db.Close())
+			}
+			c2 := claim("key", long)
+			c2.Label = strings.Repeat("x", 64<<10)
+			_, err := l.TryAcquire(within(t, 5*time.Second), c2)
+			requireKind(t, c.kind, c.says, err)
+		})
+	}
+}
+
+// Migrate says it as well.
+func TestMigrate_refusesWhatCannotWork(t *testing.T) {
+	t.Parallel()
+	require.ErrorContains(t, sqlite.New(open(t, ":memory:")).Migrate(t.Context()), "SetMaxOpenConns(1)")
+	path := newFile(t)
+	_, db := migrated(t, path)
+	exec(t, db, `ALTER TABLE onerun_leases DROP COLUMN sharing`)
+	require.ErrorContains(t, sqlite.New(db).Migrate(t.Context()), "another version")
+	for _, l := range []*sqlite.Locker{
+		sqlite.New(nil), sqlite.New(db, nil), sqlite.New(db, sqlite.WithTable("")), sqlite.New(db, sqlite.WithTable("a.b")),
+		sqlite.New(db, sqlite.WithTable(`x"; DROP TABLE y`)),
+	} {
+		_, err := guard.New(l)
+		var setting *driver.SettingError
+		require.ErrorAs(t, err, &setting)
+		require.Error(t, l.Migrate(t.Context()))
+	}
+}
+
+// Many callers, a long key and one connection: renewals are served.
+func TestPool_ofOneConnection(t *testing.T) {
+	t.Parallel()
+	l, db := migrated(t, newFile(t), sqlite.WithTable("order")) // a word of the language
+	db.SetMaxOpenConns(1)
+	g, err := guard.New(l, guard.WithTTL(2*time.Second), guard.WithWait(20*time.Second))
+	require.NoError(t, err)
+	lease, err := g.Acquire(t.Context(), strings.Repeat("k", driver.MaxKey))
+	require.NoError(t, err)
+	sum := 0
+	done := make(chan error)
+	for range 50 {
+		go func() {
+			done <- g.Do(t.Context(), "sum", func(context.Context) error { sum++; time.Sleep(50 * time.Millisecond); return nil })
+		}()
+	}
+	for range 50 {
+		require.NoError(t, <-done)
+	}
+	require.Equal(t, 50, sum)
+	require.NoError(t, context.Cause(lease.Context()), "its renewals were not delayed")
+	require.NoError(t, l.InTx(t.Context(), lease, func(*sql.Tx) error { return nil }))
+	require.NoError(t, lease.Release(t.Context()))
+	require.NoError(t, g.Close(t.Context()))
+}
+
+func TestWarnings_namesWhatCanForget(t *testing.T) {
+	t.Parallel()
+	path := newFile(t)
+	l, _ := migrated(t, path)
+	require.Empty(t, l.Warnings(t.Context()))
+	l, _ = migrated(t, path+"?_pragma=synchronous(NORMAL)")
+	warnings := l.Warnings(t.Context())
+	require.Len(t, warnings, 1)
+	require.ErrorContains(t, warnings[0], "synchronous is not FULL")
+}
+
+// Rows that nothing needs are deleted, and the others stay.
+func TestClean_deletesOldRows(t *testing.T) {
+	t.Parallel()
+	l, db := migrated(t, newFile(t))
+	mustAcquire(t, l, claim("held", long))
+	for _, key := range []string{"old", "older"} {
+		c := mustAcquire(t, l, claim(key, long))
+		_, err := l.Release(t.Context(), c.claim(), after)
+		require.NoError(t, err)
+	}
+	n, err := l.Clean(t.Context(), 10)
+	require.NoError(t, err)
+	require.Zero(t, n)
+	exec(t, db, `UPDATE onerun_leases SET forget_on = 0, last = 0 WHERE key <> CAST('held' AS BLOB)`)
+	exec(t, db, `UPDATE onerun_leases SET forget_on = 0 WHERE key = CAST('held' AS BLOB)`)
+	n, err = l.Clean(t.Context(), 10)
+	require.NoError(t, err)
+	require.Equal(t, 2, n)
+	_, err = l.Show(t.Context(), "held")
+	require.NoError(t, err)
+}

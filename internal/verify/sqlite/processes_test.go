@@ -1,0 +1,80 @@
+package sqlite_test
+
+import (
+	"context"
+	"database/sql"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-1795987d/onerun/backend/sqlite"
+	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/internal/testkit/fleettest"
+)
+
+// openMember opens a process that uses the file.
+func openMember(role fleettest.Role) (fleettest.Acquire, error) {
+	db, err := sql.Open("sqlite", role.Addrs[0])
+	if err != nil {
+		return nil, err
+	}
+	db.SetMaxOpenConns(4)
+	l := sqlite.New(db)
+	if err := l.Migrate(context.Background()); err != nil { // all members do, at the same time
+		return nil, err
+	}
+	g, err := guard.New(l, guard.WithTTL(fleettest.TTL), guard.WithWait(guard.Forever))
+	return func(ctx context.Context) (fleettest.Lock, error) {
+		lease, err := g.Acquire(ctx, "report")
+		if err != nil {
+			return fleettest.Lock{}, err
+		}
+		return fleettest.Lock{
+			Fence: lease.Fence(), Release: func() error { return lease.Release(context.Background()) },
+		}, nil
+	}, err
+}
+
+// Real processes want one key of a new file, and some of them are killed while they hold it.
+func TestFleet_processesExcludeEachOther(t *testing.T) {
+	t.Parallel()
+	f := fleettest.New(t, memberEnv)
+	kills := f.Roll([]string{"first", "second"}, time.Second, newFile(t))
+	runs := f.Check()
+	t.Logf("%v runs, %d kills", runs, kills)
+	require.Positive(t, runs["first"])
+	require.Positive(t, runs["second"])
+}
+
+// A waiter in another process has the key soon after its release.
+func TestSubscribe_noticesWhatAnotherConnectionWrites(t *testing.T) {
+	t.Parallel()
+	path := newFile(t)
+	l, _ := migrated(t, path)
+	other, _ := migrated(t, path)
+	again := sqlite.New(open(t, path))
+	for name, waiting := range map[string]*sqlite.Locker{"another pool": other, "another Locker": again} {
+		woken := make(chan time.Time, 100)
+		c := mustAcquire(t, l, claim("key", long))
+		stop := waiting.Subscribe("key", "", func(time.Duration) { woken <- time.Now() })
+		<-woken
+		var took time.Duration
+		for range 5 {
+			time.Sleep(50 * time.Millisecond) // it has looked at the key
+			for len(woken) > 0 {
+				<-woken
+			}
+			released := time.Now()
+			_, err := l.Release(t.Context(), c.claim(), after)
+			require.NoError(t, err)
+			took += (<-woken).Sub(released)
+			c = mustAcquire(t, l, claim("key", long))
+		}
+		stop()
+		_, err := l.Release(t.Context(), c.claim(), after)
+		require.NoError(t, err)
+		t.Logf("%s: woken after %v on average", name, took/5)
+		require.Less(t, took, 5*time.Second, "long before the look that does not depend on the file")
+	}
+}
