@@ -1,2 +1,2 @@
--- Deletes entries of a log. ? keys.
-DELETE FROM onerun_leases WHERE k IN (?) AND state = 'entry'
+-- Deletes rows. ? keys.
+DELETE FROM onerun_leases WHERE k IN (?)

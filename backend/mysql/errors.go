@@ -13,6 +13,7 @@ import (
 var (
 	errReplica      = errors.New("the server is read-only, as a replica is")
 	errNoAutocommit = errors.New("the session has autocommit off: leave it out of the DSN")
+	errPacket       = errors.New("the record needs a larger max_allowed_packet: twice its length, and some more")
 	errNoDatabase   = errors.New("the session has no database: name one in the DSN, or by WithTable")
 )
 
@@ -57,9 +58,9 @@ func isRace(err error) bool {
 var kinds = map[driver.StoreErrorKind][]int{
 	driver.KindReadOnly:     {1290, 1792, 1836},
 	driver.KindLimit:        {1040, 1203, 1226},
-	driver.KindSettings:     {1046, 1049, 1054, noSuchTable, 1153, 1366, 1406, 1665},
+	driver.KindSettings:     {1046, 1049, 1054, noSuchTable, 1366, 1406, 1665},
 	driver.KindAuth:         {1044, 1045, 1142, 1143, 1227, 1370, 1410, 1698, 1820, 1862, 3118},
-	driver.KindConnection:   {1053, 1152, 1158, 1159, 1160, 1161, 1317, 1927, 4031},
+	driver.KindConnection:   {1053, 1152, 1153, 1158, 1159, 1160, 1161, 1317, 1927, 4031},
 	driver.KindTimeout:      {lockWait, lockNowait, 1969, 3024},
 	driver.KindOOM:          {1037, 1038, 1041},
 	driver.KindNotPersisted: {1021, 1026, 1114},
@@ -72,7 +73,7 @@ func (d *dialect) Explain(_ driver.Op, err error) (driver.StoreErrorKind, error)
 	switch {
 	case errors.Is(err, errReplica):
 		return driver.KindReadOnly, err
-	case errors.Is(err, errNoAutocommit), errors.Is(err, errNoDatabase):
+	case errors.Is(err, errNoAutocommit), errors.Is(err, errNoDatabase), errors.Is(err, errPacket):
 		return driver.KindSettings, err
 	case errors.Is(err, errSeveral):
 		return driver.KindUnsupported, err
@@ -86,8 +87,6 @@ func (d *dialect) Explain(_ driver.Op, err error) (driver.StoreErrorKind, error)
 		err = fmt.Errorf("create the database, or name another one in the DSN: %w", err)
 	case noSuchTable, 1054:
 		err = fmt.Errorf("the table %s is missing or old: call Migrate, or apply Schema: %w", d.table, err)
-	case 1153:
-		err = fmt.Errorf("a record in hexadecimal needs a larger max_allowed_packet: %w", err)
 	}
 	for kind, numbers := range kinds {
 		for _, k := range numbers {

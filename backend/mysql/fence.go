@@ -34,8 +34,11 @@ type Lease = sqlstore.Lease
 //
 // Call it first in the transaction, before the reads that the work relies on. At REPEATABLE READ, a
 // transaction that has read before does not see what has happened to the lease since: the check is
-// then likely to return ErrStale. The table of leases must be on the server of the transaction. On
-// a cluster with several writers (Galera, a group with several primaries, TiDB), each check fails.
+// then likely to return ErrStale. At SERIALIZABLE, each read is a lock, so renewals wait until the
+// transaction has ended: it has to be shorter than a third of the TTL.
+//
+// The table of leases must be on the server of the transaction. On a cluster with several writers
+// (Galera, a group with several primaries, TiDB), each check fails.
 //
 // It returns ErrStale if the lease has expired or was released, or if there is a newer holder. It
 // cannot distinguish the calls of one Guard that share one lease (guard.WithShared): it succeeds

@@ -1,5 +1,4 @@
--- Writes a key that had no row, with its gate. It fails if there is a row. ? key, state, ID, label,
--- fence, last fence, end, record, sharing, version, version of the grant, day; then the gate's key,
--- version of the grant, and day.
-INSERT INTO onerun_leases (k, state, id, label, fence, last, ends, record, sharing, version, granted, forget_on)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?), (?, 'gate', '', '', 0, 0, 0, NULL, NULL, 0, ?, ?)
+-- Writes a key that had no row. It fails if there is a row. ? key, state, ID, label, fence, last fence,
+-- end, record, sharing, day, version of the grant, version.
+INSERT INTO onerun_leases (k, state, id, label, fence, last, ends, record, sharing, forget_on, granted, version)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)

@@ -82,11 +82,33 @@ func (d *dialect) Clean(ctx context.Context, limit int) (deleted int, err error)
 		return 0, err
 	}
 	for chunk := range slices.Chunk(keys, chunkSize) {
-		n, err := d.exec(ctx, d.db, "clean", chunk)
-		if err != nil && !isRace(err) { // of a race, the next call deletes them
+		n, err := d.cleanChunk(ctx, chunk)
+		deleted += n
+		if err != nil && !isRace(err) { // after a race, the next call deletes them
 			return deleted, err
 		}
-		deleted += min(int(n), len(chunk)) // without gates
 	}
 	return deleted, nil
+}
+
+// cleanChunk deletes old rows, with their gates.
+func (d *dialect) cleanChunk(ctx context.Context, keys []string) (deleted int, err error) {
+	tx, err := d.db.BeginTx(ctx, nil)
+	if err != nil {
+		return 0, err
+	}
+	defer tx.Rollback()
+	var locked []string
+	err = d.query(ctx, tx, func(scan sqlstore.ScanFunc) error { return scanKey(scan, &locked) }, "old_lock", keys)
+	if err != nil || len(locked) == 0 {
+		return 0, err
+	}
+	deleted = len(locked)
+	for _, key := range locked[:deleted] {
+		locked = append(locked, gateOf(key))
+	}
+	if _, err := d.exec(ctx, tx, "drop", locked); err != nil {
+		return 0, err
+	}
+	return deleted, tx.Commit()
 }

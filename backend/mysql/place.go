@@ -4,6 +4,8 @@ import (
 	"context"
 	"database/sql"
 	"embed"
+	"math"
+	"strconv"
 	"strings"
 
 	"github.com/seed-1795987d/onerun/backend/internal/sqlstore"
@@ -25,6 +27,8 @@ type place struct {
 	// several says why servers accept writes at the same time, so that a lock in one of them does
 	// not keep out grants by another, or is "".
 	several string
+	// maxStatement is how long a statement may be: max_allowed_packet, without what surrounds it.
+	maxStatement int
 }
 
 // quoted returns the name of the table with its database, as SQL quotes it.
@@ -62,6 +66,10 @@ func (d *dialect) find(ctx context.Context) (*place, error) {
 		return nil, err
 	}
 	p.several = severalWriters(version, settings)
+	p.maxStatement = math.MaxInt
+	if packet, err := strconv.Atoi(settings["max_allowed_packet"]); err == nil {
+		p.maxStatement = packet - 1024
+	}
 	p.statements = sqlstore.Statements(sources, defaultTable, p.quoted(), "CLOCK", now,
 		// a replica may be behind, so its answer does not count
 		"STATUS", "CONCAT(CAST(@@global.read_only AS CHAR), ' ', CAST(@@autocommit AS CHAR))")
@@ -89,7 +97,7 @@ func severalWriters(version string, settings map[string]string) string {
 func (d *dialect) settings(ctx context.Context) (map[string]string, error) {
 	rows, err := d.db.QueryContext(ctx, `SHOW GLOBAL VARIABLES WHERE Variable_name IN ('wsrep_on', 'wsrep_provider',
 		'group_replication_group_name', 'group_replication_single_primary_mode', 'group_replication_consistency',
-		'innodb_flush_log_at_trx_commit', 'log_bin', 'sync_binlog')`)
+		'innodb_flush_log_at_trx_commit', 'log_bin', 'sync_binlog', 'max_allowed_packet')`)
 	if err != nil {
 		return nil, err
 	}

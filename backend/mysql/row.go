@@ -3,6 +3,7 @@ package mysql
 import (
 	"context"
 	"database/sql"
+	"errors"
 
 	"github.com/seed-1795987d/onerun/backend/internal/holders"
 	"github.com/seed-1795987d/onerun/backend/internal/sqlstore"
@@ -41,58 +42,85 @@ func (d *dialect) read(ctx context.Context, on sqlstore.Tx, key string) (r grant
 
 // Change implements sqlstore.Dialect.
 func (d *dialect) Change(ctx context.Context, key string, decide sqlstore.Decide) error {
+	var granted int64
 	read := func() (*sqlstore.Row, error) {
 		r, err := d.read(ctx, d.db, key)
+		granted = r.granted
 		return r.Row, err
 	}
 	return sqlstore.ByVersion(isRace, read, decide, func(r *sqlstore.Row, effect holders.Effect) (bool, error) {
-		return d.write(ctx, key, r, effect == holders.Granted || effect == holders.Joined)
+		c := r.Columns()
+		if effect == holders.Granted || effect == holders.Joined {
+			return d.grant(ctx, key, c)
+		}
+		n, err := d.exec(ctx, d.db, "write", append(written(c), granted, key, c.Version)...)
+		return n > 0, err
 	})
 }
 
-// write writes the row if its version is still the same.
-func (d *dialect) write(ctx context.Context, key string, r *sqlstore.Row, grants bool) (written bool, err error) {
-	c, gate := r.Columns(), gateOf(key)
-	var n int64
-	switch {
-	case c.Version == 0:
-		return d.insert(ctx, key, c)
-	case grants:
-		if err = d.probe(ctx, gate); err != nil {
-			return false, err
-		}
-		granted := c.Version + 1
-		n, err = d.exec(ctx, d.db, "grant", gate, c.State, c.ID, c.Label, c.Fence, c.Last, c.Ends, c.Record, c.Sharing,
-			c.ForgetDay, granted, granted, key, c.Version)
-		if err == nil && n == 1 { // there was no gate
-			_, err = d.exec(ctx, d.db, "regate", gate, granted)
-		}
-	default:
-		n, err = d.exec(ctx, d.db, "write", c.State, c.ID, c.Label, c.Fence, c.Last, c.Ends, c.Record, c.Sharing,
-			c.ForgetDay, key, c.Version)
-	}
-	return n > 0, err
+// written returns the columns of a row that each write has.
+func written(c sqlstore.Columns) []any {
+	return []any{c.State, c.ID, c.Label, c.Fence, c.Last, c.Ends, c.Record, c.Sharing, c.ForgetDay}
 }
 
-// insert writes a key that had no row. Its first version is a time, so that it is another one than
-// those of an earlier row.
-func (d *dialect) insert(ctx context.Context, key string, c sqlstore.Columns) (written bool, err error) {
-	n, err := d.exec(ctx, d.db, "insert", key, c.State, c.ID, c.Label, c.Fence, c.Last, c.Ends, c.Record, c.Sharing,
-		c.Now, c.Now, c.ForgetDay, gateOf(key), c.Now, c.ForgetDay)
-	if number(err) == duplicate { // of the row, or of a gate without one
-		_, err = d.exec(ctx, d.db, "orphan", key, gateOf(key))
+// grant writes a row that grants its key. A key without a row gets one, and its gate, by one
+// statement. Its first version is a time, so that it is another one than those of an earlier row.
+func (d *dialect) grant(ctx context.Context, key string, c sqlstore.Columns) (written bool, err error) {
+	if c.Version != 0 {
+		return d.grantAgain(ctx, key, c)
 	}
-	return n > 0, err
+	_, err = d.exec(ctx, d.db, "insert_both", append(inserted(key, c), gateOf(key), c.Now)...)
+	if number(err) == duplicate { // of the row, or of a gate whose row was deleted by hand
+		return d.grantAgain(ctx, key, c)
+	}
+	return err == nil, err
 }
 
-// probe fails with sqlstore.ErrLocked if a transaction has checked a fence of the key. A grant that
-// waited for it could come long after its caller has left.
-func (d *dialect) probe(ctx context.Context, gate string) error {
-	_, err := d.db.ExecContext(ctx, d.sql("probe", gate))
+// inserted returns the columns of a new row.
+func inserted(key string, c sqlstore.Columns) []any {
+	return append(append([]any{key}, written(c)...), c.Now, c.Now)
+}
+
+// grantAgain writes the row and its gate in a transaction. It fails with sqlstore.ErrLocked if a
+// transaction has checked a fence of the key: a grant that waited for it could come long after its
+// caller has left.
+//
+// One statement could change both rows: UPDATE … JOIN. But it makes a temporary table.
+func (d *dialect) grantAgain(ctx context.Context, key string, c sqlstore.Columns) (ok bool, err error) {
+	tx, err := d.db.BeginTx(ctx, nil)
+	if err != nil {
+		return false, err
+	}
+	defer tx.Rollback()
+	gate, version := gateOf(key), c.Version+1
+	var was int64
+	err = tx.QueryRowContext(ctx, d.sql("gate_lock", gate)).Scan(&was)
 	if n := number(err); n == lockWait || n == lockNowait {
-		return sqlstore.ErrLocked
+		return false, sqlstore.ErrLocked
 	}
-	return err
+	missing := errors.Is(err, sql.ErrNoRows)
+	if err != nil && !missing {
+		return false, err
+	}
+	n := int64(1)
+	if c.Version == 0 {
+		version = c.Now
+		_, err = d.exec(ctx, tx, "insert", inserted(key, c)...)
+	} else {
+		n, err = d.exec(ctx, tx, "write", append(written(c), version, key, c.Version)...)
+	}
+	switch {
+	case number(err) == duplicate || err == nil && n == 0: // others have written it
+		return false, nil
+	case err == nil && missing:
+		_, err = d.exec(ctx, tx, "gate_insert", gate, version)
+	case err == nil:
+		_, err = d.exec(ctx, tx, "gate_set", version, gate)
+	}
+	if err != nil {
+		return false, err
+	}
+	return true, tx.Commit()
 }
 
 // AcquireAlone implements sqlstore.Alone: no statement reads and writes.

@@ -56,7 +56,11 @@ func literal(b *strings.Builder, value any) {
 
 // exec runs a statement, and returns how many rows it has changed.
 func (d *dialect) exec(ctx context.Context, on execer, name string, args ...any) (int64, error) {
-	result, err := on.ExecContext(ctx, d.sql(name, args...))
+	statement := d.sql(name, args...)
+	if len(statement) > d.place.Load().maxStatement {
+		return 0, errPacket // the server would answer by cutting the connection
+	}
+	result, err := on.ExecContext(ctx, statement)
 	if err != nil {
 		return 0, err
 	}

@@ -50,7 +50,7 @@ func Start(t testing.TB, settings ...string) *Server {
 	s.set = settings
 	s.daemon.RunFor(t, func() error {
 		err := s.daemon.Run("mariadb-install-db", "--no-defaults", "--datadir="+s.daemon.Data(),
-			"--auth-root-authentication-method=normal", "--skip-test-db", "--innodb-log-file-size=8M")
+			"--tmpdir="+s.daemon.Dir, "--auth-root-authentication-method=normal", "--skip-test-db", "--innodb-log-file-size=8M")
 		if err != nil {
 			return err
 		}
@@ -90,10 +90,11 @@ func server() string {
 }
 
 // serve starts the server on its data, and returns when it accepts connections. The kernel keeps
-// what a killed process has written, so nothing waits for the disk.
+// what a killed process has written, so nothing waits for the disk. A server that starts deletes
+// temporary tables in tmpdir, also those of other servers.
 func (s *Server) serve() error {
 	args := []string{
-		"--no-defaults", "--datadir=" + s.daemon.Data(), "--socket=" + s.socket(), "--pid-file=" + s.socket() + ".pid",
+		"--no-defaults", "--datadir=" + s.daemon.Data(), "--tmpdir=" + s.daemon.Dir, "--socket=" + s.socket(), "--pid-file=" + s.socket() + ".pid",
 		"--skip-networking", "--innodb-buffer-pool-size=32M", "--innodb-log-file-size=8M", "--innodb-flush-method=nosync",
 		"--loose-skip-feedback", "--max-connections=100",
 	}

@@ -2,6 +2,7 @@ package mysql_test
 
 import (
 	"database/sql"
+	"strings"
 	"testing"
 	"time"
 
@@ -69,14 +70,17 @@ func TestLong_suiteWithOtherSessions(t *testing.T) {
 	t.Parallel()
 	server := mysqltest.Start(t)
 	for name, params := range map[string]string{
-		"read committed": "transaction_isolation=%27READ-COMMITTED%27",
-		"serializable":   "transaction_isolation=%27SERIALIZABLE%27",
+		"read committed": "",
+		"serializable":   "",
 		"found rows":     "clientFoundRows=true&interpolateParams=true&parseTime=true&loc=Europe%2FBerlin",
 		"latin1":         "charset=latin1&sql_mode=%27ANSI,NO_BACKSLASH_ESCAPES,ORACLE%27&time_zone=%27%2B05:45%27",
 		"no modes":       "sql_mode=%27%27&sql_safe_updates=1",
 	} {
 		t.Run(name, func(t *testing.T) {
 			dsn := server.Database(t) + "?" + params
+			if params == "" {
+				dsn = isolated(t, server, strings.TrimSuffix(dsn, "?"), strings.ToUpper(strings.ReplaceAll(name, " ", "-")))
+			}
 			s := suite(t, server, open(t, dsn), open(t, dsn))
 			s.Freeze = nil
 			guardtest.Run(t, s)
