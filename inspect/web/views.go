@@ -60,7 +60,7 @@ func textHTML(text any) template.HTML {
 // classOf returns the class of a result. The store may have any text, and a class can hide one.
 func classOf(o guardcron.Result) string {
 	switch o {
-	case guardcron.Running, guardcron.Ran, guardcron.Failed, guardcron.Panicked, guardcron.Lost, guardcron.Skipped, guardcron.Missed:
+	case guardcron.Running, guardcron.Ran, guardcron.Failed, guardcron.Lost, guardcron.Skipped, guardcron.Missed:
 		return string(o)
 	default:
 		return ""

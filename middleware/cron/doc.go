@@ -31,8 +31,8 @@
 //	the function runs: its context ends if a lease is lost (Lost), after WithMaxHold (Lost), or
 //	      │            when Close has waited long enough
 //	      ▼
-//	the tick's lease becomes a marker, which lasts for WithTickMemory: no process runs it again
-//	the outcome goes on record, which Records returns: Ran, Failed, Panicked or Lost
+//	the tick's lease becomes a marker, which lasts for the tick memory: no process runs it again
+//	the outcome goes on record, which Records returns: Ran, Failed or Lost
 //	the job's lease is released
 //
 //	the mark of the spec is raised: all ticks up to there have an outcome
@@ -50,6 +50,9 @@
 // is wrong. So each process looks at the clock every ten seconds, and has the Cron run what has
 // come. A Cron that is stopped runs nothing.
 //
+// The tick memory is twice the time between two ticks, at least one hour, or three hours with
+// WithLocalTicks. It is at least twice the start deadline and twice WithMaxHold, too.
+//
 // A lock alone does not run a job once per tick: a short job on two machines whose clocks differ
 // by half a second would run twice.
 //
@@ -57,7 +60,7 @@
 // another process, within WithStartDeadline. So is one that ends while the store is away for
 // longer than its lease. A process that is paused for longer than its lease can believe for a
 // moment that it still has it: write guard.Fence(ctx) beside what the job writes. Clocks may differ
-// by less than WithTickMemory; the process that is ahead decides when a tick is run. While no
+// by less than the tick memory; the process that is ahead decides when a tick is run. While no
 // process is up, nobody reports anything: see the example of a dead man's switch. A process whose
 // clock was set far ahead leaves a mark in the future: until the clocks have reached it, nothing is
 // caught up with after a start.
@@ -66,7 +69,7 @@
 // new one. Each spec has a mark of its own, which processes with another spec do not move. So the
 // processes of a deployment can start, end and crash in any order. A spec that was replaced and is
 // back counts anew from then on. If a process with the older spec is back, that is a roll-back once
-// it alone has run ticks for a day, or for WithTickMemory if that is longer. Until then, the ticks
+// it alone has run ticks for a day, or for the tick memory if that is longer. Until then, the ticks
 // of the newer spec count, too.
 //
 // Clock changes: schedules are those of cron, in its location or that of CRON_TZ. A tick in an

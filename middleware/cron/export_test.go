@@ -10,3 +10,6 @@ func Clock(j *Jobs) time.Duration { return time.Duration(j.ahead.Load()) }
 
 // SetProcess names the process of the Jobs.
 func SetProcess(j *Jobs, who string) { j.who = who }
+
+// WithTickMemory sets for how long the store remembers that a tick was run.
+func WithTickMemory(d time.Duration) Option { return func(s *settings) { s.memory = d } }

@@ -87,7 +87,7 @@ func (j *Jobs) newJob(name, spec string, schedule cron.Schedule, f func(ctx cont
 		b.Refuse("schedule", nil, "must not be nil")
 	} else {
 		b.schedule, b.location = ticks.Align(schedule), ticks.Location(schedule, j.cron.Location())
-		b.checkWindow(j.now().In(j.cron.Location()))
+		b.checkSchedule(j.now().In(j.cron.Location()))
 	}
 	a := j.guard.Adapter()
 	b.Err = errors.Join(b.Err, a.CheckOptions(unused, b.lease...), checkLabel(j.guard, b.lease))
@@ -102,7 +102,7 @@ func (j *Jobs) newJob(name, spec string, schedule cron.Schedule, f func(ctx cont
 	}
 	// a key, too, is no longer than a name
 	ofRun := append(b.runOptions(b.runKey()), guard.WithName(name))
-	for _, opts := range [][]guard.Option{ofRun, append(ofRun, guard.WithOnce(b.window), guard.WithLimit(0))} {
+	for _, opts := range [][]guard.Option{ofRun, append(ofRun, guard.WithOnce(b.memory), guard.WithLimit(0))} {
 		if err := j.guard.Check(b.runKey(), b.leaseOptions(0, opts...)...); err != nil {
 			return nil, err
 		}
@@ -111,8 +111,8 @@ func (j *Jobs) newJob(name, spec string, schedule cron.Schedule, f func(ctx cont
 	return b, nil
 }
 
-// checkWindow checks whether the window fits the schedule, and chooses one if there is none.
-func (b *job) checkWindow(now time.Time) {
+// checkSchedule checks whether the options fit the schedule, and sets the tick memory.
+func (b *job) checkSchedule(now time.Time) {
 	at := b.schedule.Next(now)
 	if at.IsZero() {
 		b.Refuse("schedule", nil, "never fires in the next five years")
@@ -120,23 +120,11 @@ func (b *job) checkWindow(now time.Time) {
 	}
 	least, longest := ticks.Gaps(b.schedule, at)
 	b.longestGap = longest
-	shortest := time.Duration(0)
-	if b.local {
-		shortest = localWindow
-	}
-	switch {
-	case b.window == 0:
-		b.window = max(tickMemory, shortest, 2*longest, 2*b.deadline, 2*b.longest)
-	case b.window < longest:
-		b.Refuse("WithTickMemory", b.window, fmt.Sprintf("must not be shorter than the time between two ticks, %v", longest))
-	case b.window < shortest:
-		b.Refuse("WithTickMemory", b.window, fmt.Sprintf("must not be shorter than %v with WithLocalTicks", shortest))
-	}
-	if b.longest >= b.window {
-		b.Refuse("WithMaxHold", b.longest, fmt.Sprintf("must be shorter than the window of %v", b.window))
-	}
-	if b.deadline >= b.window {
-		b.Refuse("WithStartDeadline", b.deadline, fmt.Sprintf("must be shorter than the window of %v", b.window))
+	if b.memory == 0 { // tests set it
+		b.memory = max(tickMemory, 2*longest, 2*b.deadline, 2*b.longest)
+		if b.local {
+			b.memory = max(b.memory, localMemory)
+		}
 	}
 	if b.jitter > 0 && b.jitter >= least {
 		b.Refuse("WithJitter", b.jitter, fmt.Sprintf("must be shorter than the time between two ticks, %v", least))
@@ -159,7 +147,7 @@ func (b *job) tickKey(tick time.Time) string {
 // was set back in between (WithLocalTicks), or else the tick itself.
 func (b *job) namesake(tick time.Time) time.Time {
 	_, offset := tick.In(b.location).Zone()
-	_, before := tick.Add(-mostRepeated).In(b.location).Zone()
+	_, before := tick.Add(-maxSetBack).In(b.location).Zone()
 	if first := tick.Add(time.Duration(offset-before) * time.Second); b.tickKey(first) == b.tickKey(tick) {
 		return first
 	}

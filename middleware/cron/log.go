@@ -140,10 +140,18 @@ func parse(lines []driver.Entry) view {
 	return v
 }
 
-// readLog reads the log of the job. A record of several ticks is of those of its own spec only.
+// readLog reads the log of the job.
 func (b *job) readLog(ctx context.Context) (view, error) {
-	v, err := entries(ctx, b.ledger, ledgerName(b.name), min(2*b.history, driver.MaxEntries))
-	return slices.DeleteFunc(v, func(e entry) bool { return !e.Until.IsZero() && e.Schedule != b.marks.Spec.Print }), err
+	v, err := entries(ctx, b.ledger, ledgerName(b.name), b.readLines())
+	return b.ownOf(v), err
+}
+
+// readLines is how many lines of a log are read.
+func (b *job) readLines() int { return min(2*b.history, driver.MaxEntries) }
+
+// ownOf leaves out records of several ticks of another spec: these are of its ticks only.
+func (b *job) ownOf(v view) view {
+	return slices.DeleteFunc(v, func(e entry) bool { return !e.Until.IsZero() && e.Schedule != b.marks.Spec.Print })
 }
 
 // A known is what the store says of the ticks of the job.

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/seed-1795987d/onerun/guard"
-	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/middleware/internal/ticks"
 )
 
@@ -39,7 +38,7 @@ func (b *job) findMissed(k known) error {
 // does not run now. With Allow it ends none: a run by hand then has no lease that shows whether it
 // still runs.
 func (b *job) endRunsByHand() error {
-	v, err := entries(b.jobs.ctx, b.ledger, byHandName(b.name), min(2*b.history, driver.MaxEntries))
+	v, err := entries(b.jobs.ctx, b.ledger, byHandName(b.name), b.readLines())
 	runs := v.running(time.Time{})
 	if err != nil || len(runs) == 0 || b.overlap == Allow {
 		return err
@@ -61,9 +60,9 @@ func (b *job) endRunsByHand() error {
 // shares its name with an earlier one (WithLocalTicks) may have the marker of that one.
 func (b *job) remembered() time.Duration {
 	if b.local {
-		return b.window - mostRepeated
+		return b.memory - maxSetBack
 	}
-	return b.window
+	return b.memory
 }
 
 // A looking is one pass over the ticks that are owed, the oldest first.
@@ -138,7 +137,7 @@ func (b *job) isOnRecord(k known, tick time.Time) bool {
 	}
 	again := []Result{Lost}
 	if b.rerun {
-		again = append(again, Failed, Panicked)
+		again = append(again, Failed)
 	}
 	return b.has(v, tick) && !b.has(v, tick, again...) || b.has(v, tick, Ran)
 }

@@ -15,10 +15,10 @@ const (
 	maxHistory    = 3000
 	tickMemory    = time.Hour
 
-	// mostRepeated is by how much clocks are set back at most, and localWindow the shortest tick
-	// memory with WithLocalTicks.
-	mostRepeated = 2 * time.Hour
-	localWindow  = 3 * time.Hour
+	// maxSetBack is by how much a clock change sets clocks back at most, and localMemory the
+	// shortest tick memory with WithLocalTicks.
+	maxSetBack  = 2 * time.Hour
+	localMemory = 3 * time.Hour
 )
 
 // Overlap is what happens to a tick that is due while the job still runs for an earlier one, in
@@ -39,7 +39,7 @@ type Option func(*settings)
 
 // unused are the options of the leases that a job cannot honor, and why.
 var unused = map[string]string{
-	"WithOnce":      "has no effect here: WithTickMemory sets how long a tick is remembered",
+	"WithOnce":      "has no effect here: a tick is remembered for twice the time between two ticks, at least for an hour",
 	"WithWait":      "has no effect here: WithOverlap and WithStartDeadline set how long a tick waits",
 	"WithOwner":     "would let all processes run a tick at the same time",
 	"WithOwnerFrom": "would let all processes run a tick at the same time",
@@ -49,7 +49,7 @@ var unused = map[string]string{
 type settings struct {
 	refused.List
 
-	window   time.Duration
+	memory   time.Duration // how long the store remembers that a tick was run: the tick memory
 	deadline time.Duration
 	longest  time.Duration
 	overlap  Overlap
@@ -88,15 +88,14 @@ func WithCatchUp(n int) Option {
 
 // WithStartDeadline sets how late a tick may start. A process that was suspended, or could not ask
 // the store, runs no tick that is older, unless WithCatchUp asks for it. A process that takes over
-// from one that has died does so within this time. It is shorter than the tick memory. Defaults to
-// one minute.
+// from one that has died does so within this time. Defaults to one minute.
 func WithStartDeadline(d time.Duration) Option {
 	return func(s *settings) { s.Positive(&s.deadline, "WithStartDeadline", d) }
 }
 
 // WithMaxHold ends the context of a run after d, with guard.ErrLost as its cause. It is for a job
 // that may hang. If the job does not return, the next tick can run one TTL of the lease later. The
-// run is recorded as Lost. It is shorter than the tick memory.
+// run is recorded as Lost.
 //
 // guard.WithMaxHold in WithLease is no replacement: it would also end the lease of the tick, and
 // the tick would be run again. Defaults to 0, no limit.
@@ -126,8 +125,8 @@ func WithJitter(d time.Duration) Option {
 }
 
 // WithRerun makes another process that waits for a tick run it again, within the start deadline,
-// if its run has failed, panicked, or was cut short by Close. Defaults to off: a tick is run once,
-// whether it fails or not.
+// if its run has failed, or was cut short by Close. Defaults to off: a tick is run once, whether it
+// fails or not.
 func WithRerun() Option { return func(s *settings) { s.rerun = true } }
 
 // WithLocalTicks names ticks by the local time in the schedule's location. A tick in an hour that
@@ -146,13 +145,6 @@ func WithHistory(runs int) Option {
 	return func(s *settings) { s.Between(&s.history, "WithHistory", runs, 1, maxHistory) }
 }
 
-// WithTickMemory sets for how long the store remembers that a tick was run. It must not be shorter
-// than the time between two ticks, and should be longer than clocks differ. Defaults to twice the
-// time between two ticks, but at least one hour, or three hours with WithLocalTicks.
-func WithTickMemory(d time.Duration) Option {
-	return func(s *settings) { s.Positive(&s.window, "WithTickMemory", d) }
-}
-
 // WithLease sets options of the leases, such as guard.WithTTL and guard.WithHook. guard.WithFair
 // orders runs that wait for others (Wait). guard.WithLimit(n) allows up to n runs of the job at a
 // time; a tick is busy (WithOverlap) if there are n already. guard.WithLabel names the process, in
@@ -160,9 +152,8 @@ func WithTickMemory(d time.Duration) Option {
 // the job in hooks and metrics; without it, and if the Guard has no name, the name is that of the
 // job.
 //
-// What cannot work is refused, here and in guard.New: guard.WithOnce (see WithTickMemory),
-// guard.WithWait (see WithOverlap), guard.WithOwner and guard.WithOwnerFrom. Defaults to the
-// options of the Guard.
+// What cannot work is refused, here and in guard.New: guard.WithOnce, guard.WithWait (see
+// WithOverlap), guard.WithOwner and guard.WithOwnerFrom. Defaults to the options of the Guard.
 func WithLease(opts ...guard.Option) Option {
 	return func(s *settings) { s.lease = append(s.lease, opts...) }
 }

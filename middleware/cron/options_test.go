@@ -64,45 +64,36 @@ func refusals() map[string]refusal {
 	of := func(opts ...guardcron.Option) []guardcron.Option { return opts }
 	const good, daily = "report", "0 3 * * *"
 	return map[string]refusal{
-		"no name":                       {"", daily, none, nil, "name", "must not be empty"},
-		"a name with an @":              {"report@home", daily, none, nil, "name", "@"},
-		"a name with braces":            {"{report}", daily, none, nil, "", "brace"},
-		"a name that is too long":       {strings.Repeat("n", 129), daily, none, nil, "WithName", "128 bytes"},
-		"a name with a NUL":             {"re\x00port", daily, none, nil, "WithName", "must not contain"},
-		"the name of another job":       {"there", daily, none, nil, "name", "another job"},
-		"no spec":                       {good, "", none, nil, "spec", "empty spec"},
-		"a spec that is no spec":        {good, "now and then", none, nil, "spec", "expected exactly 5 fields"},
-		"a minute that does not exist":  {good, "60 * * * *", none, nil, "spec", "above maximum"},
-		"a zone without a schedule":     {good, "CRON_TZ=America/New_York", none, nil, "spec", "no schedule"},
-		"a TZ without a schedule":       {good, "TZ=UTC", none, nil, "spec", "no schedule"},
-		"a zone that does not exist":    {good, "CRON_TZ=Mars/Olympus 0 3 * * *", none, nil, "spec", "bad location"},
-		"a delay that is none":          {good, "@every now", none, nil, "spec", "failed to parse duration"},
-		"a schedule that never fires":   {good, "0 0 30 2 *", none, nil, "schedule", "never fires"},
-		"no function":                   {good, daily, nil, nil, "f", "must not be nil"},
-		"a nil option":                  {good, daily, none, of(nil), "Option", "must not be nil"},
-		"a window shorter than a day":   {good, daily, none, of(guardcron.WithTickMemory(23 * time.Hour)), "WithTickMemory", "24h0m0s"},
-		"a window shorter than weekend": {good, "0 9-17 * * 1-5", none, of(guardcron.WithTickMemory(48 * time.Hour)), "WithTickMemory", "time between two ticks"},
-		"no window":                     {good, daily, none, of(guardcron.WithTickMemory(0)), "WithTickMemory", "positive"},
-		"a window without end":          {good, daily, none, of(guardcron.WithTickMemory(11 * 366 * 24 * time.Hour)), "WithOnce", "ten years"},
-		"a short window and local ticks": {good, "* * * * *", none, of(guardcron.WithTickMemory(2*time.Hour), guardcron.WithLocalTicks()),
-			"WithTickMemory", "WithLocalTicks"},
-		"a deadline as long as the window": {good, "@hourly", none, of(guardcron.WithTickMemory(2*time.Hour), guardcron.WithStartDeadline(2*time.Hour)),
-			"WithStartDeadline", "shorter than the window"},
-		"no deadline": {good, daily, none, of(guardcron.WithStartDeadline(-time.Second)), "WithStartDeadline", "positive"},
-		"a run as long as the window": {good, "@hourly", none, of(guardcron.WithTickMemory(2*time.Hour), guardcron.WithMaxHold(2*time.Hour)),
-			"WithMaxHold", "shorter than the window"},
-		"no run":                     {good, daily, none, of(guardcron.WithMaxHold(-1)), "WithMaxHold", "negative"},
-		"an overlap below all":       {good, daily, none, of(guardcron.WithOverlap(guardcron.Skip - 1)), "WithOverlap", "Skip, Wait and Allow"},
-		"an overlap above all":       {good, daily, none, of(guardcron.WithOverlap(guardcron.Allow + 1)), "WithOverlap", "Skip, Wait and Allow"},
-		"less than no catch-up":      {good, daily, none, of(guardcron.WithCatchUp(-1)), "WithCatchUp", "from 0 to 1000"},
-		"more catch-up than is wise": {good, daily, none, of(guardcron.WithCatchUp(1001)), "WithCatchUp", "from 0 to 1000"},
-		"a negative jitter":          {good, daily, none, of(guardcron.WithJitter(-1)), "WithJitter", "negative"},
-		"a jitter of a whole period": {good, "0,20 * * * *", none, of(guardcron.WithJitter(20 * time.Minute)), "WithJitter", "time between two ticks, 20m0s"},
-		"no records":                 {good, daily, none, of(guardcron.WithHistory(0)), "WithHistory", "from 1 to 3000"},
-		"too many records":           {good, daily, none, of(guardcron.WithHistory(3001)), "WithHistory", "from 1 to 3000"},
-		"an observer that is nil":    {good, daily, none, of(guardcron.WithObserver(nil)), "WithObserver", "must not be nil"},
-		"a bad TTL":                  {good, daily, none, of(guardcron.WithLease(guard.WithTTL(0))), "WithTTL", "at least"},
-		"a nil option of the leases": {good, daily, none, of(guardcron.WithLease(nil)), "Option", "must not be nil"},
+		"no name":                      {"", daily, none, nil, "name", "must not be empty"},
+		"a name with an @":             {"report@home", daily, none, nil, "name", "@"},
+		"a name with braces":           {"{report}", daily, none, nil, "", "brace"},
+		"a name that is too long":      {strings.Repeat("n", 129), daily, none, nil, "WithName", "128 bytes"},
+		"a name with a NUL":            {"re\x00port", daily, none, nil, "WithName", "must not contain"},
+		"the name of another job":      {"there", daily, none, nil, "name", "another job"},
+		"no spec":                      {good, "", none, nil, "spec", "empty spec"},
+		"a spec that is no spec":       {good, "now and then", none, nil, "spec", "expected exactly 5 fields"},
+		"a minute that does not exist": {good, "60 * * * *", none, nil, "spec", "above maximum"},
+		"a zone without a schedule":    {good, "CRON_TZ=America/New_York", none, nil, "spec", "no schedule"},
+		"a TZ without a schedule":      {good, "TZ=UTC", none, nil, "spec", "no schedule"},
+		"a zone that does not exist":   {good, "CRON_TZ=Mars/Olympus 0 3 * * *", none, nil, "spec", "bad location"},
+		"a delay that is none":         {good, "@every now", none, nil, "spec", "failed to parse duration"},
+		"a schedule that never fires":  {good, "0 0 30 2 *", none, nil, "schedule", "never fires"},
+		"no function":                  {good, daily, nil, nil, "f", "must not be nil"},
+		"a nil option":                 {good, daily, none, of(nil), "Option", "must not be nil"},
+		"no deadline":                  {good, daily, none, of(guardcron.WithStartDeadline(-time.Second)), "WithStartDeadline", "positive"},
+		"a run without end":            {good, daily, none, of(guardcron.WithMaxHold(6 * 366 * 24 * time.Hour)), "WithOnce", "ten years"},
+		"no run":                       {good, daily, none, of(guardcron.WithMaxHold(-1)), "WithMaxHold", "negative"},
+		"an overlap below all":         {good, daily, none, of(guardcron.WithOverlap(guardcron.Skip - 1)), "WithOverlap", "Skip, Wait and Allow"},
+		"an overlap above all":         {good, daily, none, of(guardcron.WithOverlap(guardcron.Allow + 1)), "WithOverlap", "Skip, Wait and Allow"},
+		"less than no catch-up":        {good, daily, none, of(guardcron.WithCatchUp(-1)), "WithCatchUp", "from 0 to 1000"},
+		"more catch-up than is wise":   {good, daily, none, of(guardcron.WithCatchUp(1001)), "WithCatchUp", "from 0 to 1000"},
+		"a negative jitter":            {good, daily, none, of(guardcron.WithJitter(-1)), "WithJitter", "negative"},
+		"a jitter of a whole period":   {good, "0,20 * * * *", none, of(guardcron.WithJitter(20 * time.Minute)), "WithJitter", "time between two ticks, 20m0s"},
+		"no records":                   {good, daily, none, of(guardcron.WithHistory(0)), "WithHistory", "from 1 to 3000"},
+		"too many records":             {good, daily, none, of(guardcron.WithHistory(3001)), "WithHistory", "from 1 to 3000"},
+		"an observer that is nil":      {good, daily, none, of(guardcron.WithObserver(nil)), "WithObserver", "must not be nil"},
+		"a bad TTL":                    {good, daily, none, of(guardcron.WithLease(guard.WithTTL(0))), "WithTTL", "at least"},
+		"a nil option of the leases":   {good, daily, none, of(guardcron.WithLease(nil)), "Option", "must not be nil"},
 		"a hold longer than the run": {good, daily, none, of(guardcron.WithMaxHold(time.Second), guardcron.WithLease(guard.WithMinHold(time.Minute))),
 			"WithMinHold", "WithMaxHold"},
 	}
@@ -249,16 +240,6 @@ func TestOptions_ofJobsAreApart(t *testing.T) {
 			require.Len(s.t, all[i].outcomes(), 1)
 		}
 	})
-}
-
-// Where nothing says a window, it fits what is said.
-func TestWithTickMemory_defaultFitsTheOtherOptions(t *testing.T) {
-	t.Parallel()
-	jobs, _ := here(t)
-	for name, opt := range map[string]guardcron.Option{"deadline": guardcron.WithStartDeadline(5 * time.Hour), "run": guardcron.WithMaxHold(5 * time.Hour)} {
-		_, err := jobs.AddFunc(name, "* * * * *", none, opt)
-		require.NoError(t, err)
-	}
 }
 
 // A job can switch off what New has set.

@@ -61,7 +61,7 @@ func TestPanic_passesToRecover(t *testing.T) {
 					require.Contains(s.t, c.stacks[0], "panicInTheJob(")
 					require.NotContains(s.t, c.stacks[0], "[recovered", "no code has recovered it, and panicked again")
 					require.Equal(s.t, 1, strings.Count(c.stacks[0], "\npanic("))
-					require.Equal(s.t, []string{"12:01:00 panicked", "12:02:00 panicked"}, p.outcomes("job"))
+					require.Equal(s.t, []string{"12:01:00 failed", "12:02:00 failed"}, p.outcomes("job"))
 				})
 			})
 		}
@@ -75,8 +75,8 @@ func TestPanic_isRunOnceOrByAnotherProcess(t *testing.T) {
 			opts []guardcron.Option
 			want []string
 		}{
-			"once by default":  {nil, []string{"13:00:00 panicked"}},
-			"again with rerun": {[]guardcron.Option{guardcron.WithRerun()}, []string{"13:00:00 panicked", "13:00:00 ran"}},
+			"once by default":  {nil, []string{"13:00:00 failed"}},
+			"again with rerun": {[]guardcron.Option{guardcron.WithRerun()}, []string{"13:00:00 failed", "13:00:00 ran"}},
 		} {
 			t.Run(title, func(t *testing.T) {
 				t.Parallel()
@@ -115,7 +115,7 @@ func TestPanic_byHand(t *testing.T) {
 		require.PanicsWithValue(s.t, errPanic, func() { _ = p.RunNow(context.Background(), "job") })
 		broken = false
 		require.NoError(s.t, p.RunNow(context.Background(), "job"), "its lease is free")
-		require.ElementsMatch(s.t, []string{"by hand panicked", "by hand ran"}, p.outcomes("job"))
+		require.ElementsMatch(s.t, []string{"by hand failed", "by hand ran"}, p.outcomes("job"))
 		require.NoError(s.t, p.Close(context.Background()), "and it counts as ended")
 	})
 }
@@ -156,7 +156,7 @@ func TestAddFunc_ofACronJob(t *testing.T) {
 		p := s.process("reader", setup{})
 		s.until("2026-06-15T12:03:30Z")
 		require.Equal(s.t, 3, calls)
-		require.Equal(s.t, []string{"12:01:00 ran", "12:02:00 panicked", "12:03:00 ran"}, p.outcomes("job"))
+		require.Equal(s.t, []string{"12:01:00 ran", "12:02:00 failed", "12:03:00 ran"}, p.outcomes("job"))
 		require.Equal(s.t, []error{errPanic}, c.errs)
 	})
 }
@@ -234,7 +234,7 @@ func TestPanic_atALateFiringCostsNoOtherTick(t *testing.T) {
 					job.Run()
 				}()
 				s.sleep(time.Second)
-				require.Equal(s.t, []string{"12:01:00 ran", "12:02:00-12:03:00 missed", "12:04:00 ran", "12:05:00 ran", "12:06:00 panicked"}, p.outcomes("job"))
+				require.Equal(s.t, []string{"12:01:00 ran", "12:02:00-12:03:00 missed", "12:04:00 ran", "12:05:00 ran", "12:06:00 failed"}, p.outcomes("job"))
 			})
 		})
 	}

@@ -22,10 +22,8 @@ const (
 	Running Result = "running"
 	// Ran means that the job returned nil.
 	Ran Result = "ran"
-	// Failed means that the job returned an error.
+	// Failed means that the job returned an error, panicked, or ended its goroutine.
 	Failed Result = "failed"
-	// Panicked means that the job panicked, or ended its goroutine.
-	Panicked Result = "panicked"
 	// Lost means that the job lost its lease while it ran, whatever it returned, or that its
 	// process died in the run.
 	Lost Result = "lost"

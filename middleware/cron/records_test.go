@@ -35,8 +35,8 @@ func TestRecords_ofRuns(t *testing.T) {
 	}{
 		"it ran":                 {lasting(7 * time.Second), nil, guardcron.Ran, "", 7 * time.Second},
 		"it failed":              {func(context.Context) error { return errJob }, nil, guardcron.Failed, errJob.Error(), 0},
-		"it panicked":            {func(context.Context) error { panic("at the disco") }, nil, guardcron.Panicked, "it did not return", 0},
-		"it ended its goroutine": {func(context.Context) error { runtime.Goexit(); return nil }, nil, guardcron.Panicked, "it did not return", 0},
+		"it panicked":            {func(context.Context) error { panic("at the disco") }, nil, guardcron.Failed, "it did not return: it panicked, or ended its goroutine", 0},
+		"it ended its goroutine": {func(context.Context) error { runtime.Goexit(); return nil }, nil, guardcron.Failed, "it did not return: it panicked, or ended its goroutine", 0},
 		"it ran for too long": {lasting(time.Hour), []guardcron.Option{guardcron.WithMaxHold(9 * time.Second)}, guardcron.Lost,
 			`guard: lease on "cron:job" was lost: max_hold`, 9 * time.Second},
 	} {

@@ -27,7 +27,7 @@ func (b *job) unsettled(k known, born time.Time) (gap, error) {
 		return gap{}, nil
 	}
 	come := func(from, to time.Time) gap { return b.come(b.owed(k), ticks.Later(from, k.own.Mark()), to) }
-	replaced := k.own.Replaced(k.others, max(replacedAfter, b.window))
+	replaced := k.own.Replaced(k.others, max(replacedAfter, b.memory))
 	// If nothing that can no longer start was due meanwhile, it goes on as if it had been up.
 	if !replaced.IsZero() && len(come(replaced, born.Add(-b.deadline)).ticks) > 0 {
 		if err := b.marks.Omit(b.jobs.ctx, k.own, replaced, born); err != nil {

@@ -179,8 +179,8 @@ func TestStart_firstOneEverLosesNoTickThatAProcessHasBegun(t *testing.T) {
 func TestRun_thatFailsIsOnRecordWheneverItsProcessDies(t *testing.T) {
 	t.Parallel()
 	for name, ends := range map[string]func() error{
-		"failed":   func() error { return errors.New("no") },
-		"panicked": func() error { runtime.Goexit(); return nil },
+		"an error": func() error { return errors.New("no") },
+		"a panic":  func() error { runtime.Goexit(); return nil },
 	} {
 		for calls := range 4 { // which the store gets before it dies
 			t.Run(fmt.Sprint(name, " after ", calls), func(t *testing.T) {
@@ -206,7 +206,7 @@ func TestRun_thatFailsIsOnRecordWheneverItsProcessDies(t *testing.T) {
 					for _, outcome := range b.outcomes("job") {
 						of[outcome]++
 					}
-					require.Equal(s.t, 1, of["12:01:00 "+name], "%v", of)
+					require.Equal(s.t, 1, of["12:01:00 failed"], "%v", of)
 					again := 0
 					for _, tick := range s.ticks() {
 						if tick == "2026-06-15T12:01:00Z" {

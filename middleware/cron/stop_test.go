@@ -112,6 +112,6 @@ func TestTakeover_runsAsTheCronRunsJobs(t *testing.T) {
 		require.Greater(s.t, time.Since(begun), 5*time.Second)
 		require.Equal(s.t, []error{errPanic}, c.errs)
 		synctest.Wait()
-		require.Contains(s.t, b.outcomes("job"), "13:00:00 panicked")
+		require.Contains(s.t, b.outcomes("job"), "13:00:00 failed")
 	})
 }

@@ -40,7 +40,7 @@ func (b *job) take(tick time.Time, wait time.Duration) (*held, error) {
 	waits := guard.Hook{Wait: func(context.Context, guard.WaitEvent) { h.again = true }}
 	var err error
 	h.lease, h.end, err = b.acquire(b.jobs.ctx, b.tickKey(tick), wait,
-		guard.WithOnce(b.window), guard.WithLimit(0), guard.WithLabel(b.leaseLabel(tick)), guard.WithHook(waits), b.jobs.guard.Adapter().Auxiliary())
+		guard.WithOnce(b.memory), guard.WithLimit(0), guard.WithLabel(b.leaseLabel(tick)), guard.WithHook(waits), b.jobs.guard.Adapter().Auxiliary())
 	if err != nil {
 		return nil, err
 	}

@@ -137,11 +137,11 @@ func (b *job) extraWait(h *held, busy *guard.BusyError, begin time.Time, first b
 	if first && busy.Left >= 0 && busy.Left < part {
 		return left, nil
 	}
-	v, err := b.readLog(h.lease.Context())
+	lines, err := b.ledger.EntriesOf(h.lease.Context(), []string{ledgerName(b.name), byHandName(b.name)}, b.readLines())
 	if err != nil {
 		return 0, err
 	}
-	runs := v.running(time.Time{})
+	runs := append(b.ownOf(parse(lines[0])).running(time.Time{}), parse(lines[1]).running(time.Time{})...)
 	if len(runs) == 0 { // if the run began late, it is being written down
 		if time.Since(begin) < part {
 			return min(left, writePause), nil
@@ -149,6 +149,9 @@ func (b *job) extraWait(h *held, busy *guard.BusyError, begin time.Time, first b
 		return 0, nil
 	}
 	run := slices.MaxFunc(runs, func(a, b entry) int { return a.Start.Compare(b.Start) })
+	if run.Tick.IsZero() { // by hand
+		return 0, nil
+	}
 	limit := run.Start.Sub(b.at(run.Tick))
 	if run.Old {
 		limit = b.deadline
@@ -299,7 +302,7 @@ func resultOf(ctx context.Context, returned bool, err error) (Result, string) {
 	case errors.Is(context.Cause(ctx), guard.ErrLost):
 		return Lost, fmt.Sprint(context.Cause(ctx))
 	case !returned:
-		return Panicked, "it did not return"
+		return Failed, "it did not return: it panicked, or ended its goroutine"
 	case errors.Is(err, guard.ErrDone):
 		return Skipped, reason
 	case err != nil:

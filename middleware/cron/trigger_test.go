@@ -77,7 +77,7 @@ func TestTrigger_runsTheJobOnceInOneOfTheProcesses(t *testing.T) {
 		require.True(t, r.Tick.IsZero(), "it is a run by hand")
 		outcomes = append(outcomes, r.Result)
 	}
-	require.Equal(t, []guardcron.Result{guardcron.Ran, guardcron.Panicked, guardcron.Ran}, outcomes)
+	require.Equal(t, []guardcron.Result{guardcron.Ran, guardcron.Failed, guardcron.Ran}, outcomes)
 
 	require.ErrorContains(t, control.Trigger(ctx, "weekly", alice), `job "weekly": no process has announced it`)
 }

@@ -139,14 +139,13 @@ func (s *site) schedule() {
 	} {
 		require.NoError(s, cronlog.Announce(s.Context(), s.ledger, name, spec))
 	}
-	outcomes := strings.Fields("ran ran ran failed ran ran missed ran skipped ran ran lost ran panicked " +
+	outcomes := strings.Fields("ran ran ran failed ran ran missed ran skipped ran ran lost ran failed " +
 		"ran ran ran running")
 	why := map[guardcron.Result]string{
-		guardcron.Failed:   "unexpected EOF",
-		guardcron.Missed:   "no process was up",
-		guardcron.Skipped:  "the job is paused",
-		guardcron.Lost:     "its process has died",
-		guardcron.Panicked: "index out of range",
+		guardcron.Failed:  "unexpected EOF",
+		guardcron.Missed:  "no process was up",
+		guardcron.Skipped: "the job is paused",
+		guardcron.Lost:    "its process has died",
 	}
 	for i, word := range outcomes {
 		outcome := guardcron.Result(word)
