@@ -220,7 +220,7 @@ func (l *looking) run(h *held, wait time.Duration) error {
 	b := l.job
 	l.report()
 	h.old, h.wait = true, wait
-	b.start(h)
+	b.runTick(h)
 	b.mu.Lock()
 	_, stopped := b.pending[h.tick.UnixMilli()]
 	b.mu.Unlock()

@@ -30,34 +30,46 @@ func (b *job) decide(h *held) {
 		b.finish(h.tick)
 		return
 	}
-	b.start(h)
+	b.runTick(h)
 }
 
-// start runs a tick, unless the job is paused, or runs for longer than the tick may wait. It
-// returns when the tick has run, was left out, or was given up.
-func (b *job) start(h *held) {
+// runTick runs a tick whose lease this process has: it acquires the job, has the Cron run it, keeps
+// the outcome, and releases both. It returns when the tick has run, was left out, or was given up.
+func (b *job) runTick(h *held) {
 	if b.heldBack(h) {
 		return
 	}
-	if b.overlap == Allow {
-		b.execute(h.lease.Context(), h, h.lease, func() {})
+	own, free, waited, err := b.enter(h)
+	switch {
+	case errors.Is(err, guard.ErrBusy): // the hooks were notified of it
+		b.leaveOut(h, "", err.Error())
+		return
+	case err != nil: // the lease of the tick was lost, or the store is unavailable
+		b.giveUp(h, err)
+		return
+	case waited && b.heldBack(h):
+		free()
 		return
 	}
-	own, end, waited, err := b.enter(h)
-	free := func() {
-		_ = own.Release(h.lease.Context()) // it ends by itself otherwise
-		end()
+	begun := false
+	run := func() {
+		begun = true
+		defer b.finish(h.tick)
+		defer h.end()
+		defer free()
+		r := Record{Tick: h.tick.UTC(), Fence: own.Fence()}
+		ctx := context.WithValue(own.Context(), tickContext{}, r.Tick)
+		_ = b.call(ctx, own, entry{Record: r, Old: h.old}, h) // the error is on record
 	}
-	switch {
-	case err == nil && waited && b.heldBack(h):
+	if !h.here.runs(run) {
+		b.throughCron(run)
+	}
+	if !begun {
+		// The Cron was stopped, or the job was removed: the tick is for another process, or for
+		// this one when the Cron is started again.
 		free()
-	case err == nil:
-		b.execute(own.Context(), h, own, free)
-	case errors.Is(err, guard.ErrBusy):
-		// the hooks were notified that the job is busy
-		b.leaveOut(h, "", err.Error())
-	default: // the lease of the tick was lost, or the store cannot be asked
-		b.giveUp(h, err)
+		h.release()
+		b.putBack(h.tick)
 	}
 }
 
@@ -75,37 +87,24 @@ func (b *job) heldBack(h *held) bool {
 	return true
 }
 
-// execute has the Cron run a tick under its leases. own is the lease of the job, which free
-// releases, or that of the tick again. ctx ends with any of them.
-func (b *job) execute(ctx context.Context, h *held, own *guard.Lease, free func()) {
-	begun := false
-	run := func() {
-		begun = true
-		defer b.finish(h.tick)
-		defer h.end()
-		defer free()
-		b.run(ctx, h, own)
+// enter acquires the lease of the job, which free releases, and waits for it as long as h and
+// extraWait say. With Allow, the lease of the tick is enough.
+func (b *job) enter(h *held) (own *guard.Lease, free func(), waited bool, err error) {
+	if b.overlap == Allow {
+		return h.lease, func() {}, false, nil
 	}
-	if !h.here.runs(run) {
-		b.throughCron(run)
-	}
-	if !begun {
-		// The Cron was stopped, or the job was removed: the tick is for another process, or for
-		// this one when the Cron is started again.
-		free()
-		h.release()
-		b.putBack(h.tick)
-	}
-}
-
-// enter takes the lease of the job. It waits for it as long as h and extraWait say.
-func (b *job) enter(h *held) (own *guard.Lease, end func(), waited bool, err error) {
 	ctx, begin := h.lease.Context(), time.Now()
 	for wait := time.Duration(0); ; waited = true {
-		own, end, err = b.acquire(ctx, b.runKey(), wait, b.runOptions(b.leaseLabel(h.tick))...)
+		own, end, err := b.acquire(ctx, b.runKey(), wait, b.runOptions(b.leaseLabel(h.tick))...)
+		if err == nil {
+			return own, func() {
+				_ = own.Release(ctx) // it ends by itself otherwise
+				end()
+			}, waited, nil
+		}
 		var busy *guard.BusyError
 		if ctx.Err() != nil || !errors.As(err, &busy) {
-			return own, end, waited, err
+			return nil, nil, waited, err
 		}
 		wait = 0
 		if !h.old {
@@ -118,7 +117,7 @@ func (b *job) enter(h *held) (own *guard.Lease, end func(), waited bool, err err
 			wait = max(wait, h.wait)
 		}
 		if wait <= 0 {
-			return own, end, waited, err
+			return nil, nil, waited, err
 		}
 		h.here.end()
 	}
@@ -185,13 +184,6 @@ func (b *job) leaveOut(h *held, skipped, reason string) {
 	b.writeFirst(Record{Tick: h.tick.UTC(), Result: Skipped, Who: b.who(), Fence: h.lease.Fence(), Start: now, End: now, Reason: reason}, skipped, h)
 	h.complete()
 	b.finish(h.tick)
-}
-
-// run runs a tick under its leases, and ends it. own is the lease of the job, or that of the tick
-// again. ctx ends with any of them.
-func (b *job) run(ctx context.Context, h *held, own *guard.Lease) {
-	r := Record{Tick: h.tick.UTC(), Fence: guard.Fence(ctx)}
-	_ = b.call(context.WithValue(ctx, tickContext{}, h.tick.UTC()), own, entry{Record: r, Old: h.old}, h)
 }
 
 // keep puts a run on record, and leaves its tick done, or to another process. ctx is that of the
