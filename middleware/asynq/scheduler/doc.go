@@ -12,7 +12,7 @@
 //	the clock shows the tick
 //	  → acquire the tick's lease     done, or enqueued before: nothing to do
 //	  → enqueue the task             its ID names the tick: a second one is refused
-//	  → release, and leave a marker  others find it for WithTickMemory
+//	  → release, and leave a marker  others find it for an hour, or twice WithStartDeadline
 //	  → raise the entry's mark       ticks up to it need no care, also after a restart
 //	the store or the queue cannot be asked: all of this again in a second
 //	the tick is older than WithStartDeadline by then: WithCatchUp enqueues it all the same,
@@ -49,8 +49,8 @@
 //
 // # What it does not promise
 //
-// The clock that is ahead decides when a tick is enqueued. If clocks differ by more than
-// [WithTickMemory] less [WithStartDeadline], the tick is enqueued twice.
+// The clock that is ahead decides when a tick is enqueued. If clocks differ by more than half an
+// hour, the tick can be enqueued twice.
 //
 // A process that is killed between the enqueueing and the marker leaves the task. The task's ID
 // keeps the next process from enqueueing it again. That process comes a TTL of the lease later. If

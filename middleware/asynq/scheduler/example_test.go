@@ -122,9 +122,9 @@ func ExampleNewManager() {
 // A setting that cannot work is refused by its name.
 func ExampleWithStartDeadline() {
 	g, _ := guard.New(memory.New(), guard.WithNamespace("shop"))
-	_, err := guardscheduler.New(g, asynq.RedisClientOpt{}, nil, guardscheduler.WithStartDeadline(2*guardscheduler.DefaultTickMemory))
+	_, err := guardscheduler.New(g, asynq.RedisClientOpt{}, nil, guardscheduler.WithStartDeadline(0))
 	fmt.Println(err)
-	// Output: guard: WithStartDeadline(2h0m0s): must be shorter than the tick memory, 1h0m0s
+	// Output: guard: WithStartDeadline(0s): must be positive
 }
 
 // The same task for two queues is two entries, which their names tell apart.

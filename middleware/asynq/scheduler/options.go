@@ -14,12 +14,11 @@ import (
 	"github.com/seed-1795987d/onerun/middleware/internal/ticks"
 )
 
-// The defaults and bounds.
 const (
-	DefaultTickMemory    = time.Hour
-	MinTickMemory        = time.Minute
-	DefaultStartDeadline = time.Minute
-
+	startDeadline = time.Minute
+	// tickMemory is for how long the store remembers that a tick has been enqueued, if the start
+	// deadline is not long: more than clocks differ.
+	tickMemory = time.Hour
 	// defaultTTL is the TTL of a tick's lease: how long a tick stays taken if the process that was
 	// going to enqueue it dies.
 	defaultTTL = 5 * time.Second
@@ -32,7 +31,6 @@ type Option func(*settings)
 type settings struct {
 	refused.List
 
-	memory   time.Duration
 	deadline time.Duration
 	catchUp  int
 	lease    []guard.Option
@@ -43,14 +41,8 @@ type settings struct {
 
 // newSettings returns the settings that the options make. Err says what is wrong with them.
 func newSettings(g *guard.Guard, opts []Option) settings {
-	s := settings{memory: DefaultTickMemory, deadline: DefaultStartDeadline}
+	s := settings{deadline: startDeadline}
 	refused.Apply(&s.List, &s, opts)
-	switch {
-	case s.memory < MinTickMemory:
-		s.Refuse("WithTickMemory", s.memory, fmt.Sprintf("must be at least %v", MinTickMemory))
-	case s.deadline >= s.memory:
-		s.Refuse("WithStartDeadline", s.deadline, fmt.Sprintf("must be shorter than the tick memory, %v", s.memory))
-	}
 	if g == nil {
 		s.Refuse("guard", nil, "must not be nil")
 		return s
@@ -66,7 +58,7 @@ func newSettings(g *guard.Guard, opts []Option) settings {
 // unused are the options of the leases that a Scheduler cannot honor, and why.
 var unused = map[string]string{
 	"WithWait":      "has no effect here: a process waits until the one that enqueues the tick has ended",
-	"WithOnce":      "has no effect here: WithTickMemory sets how long a tick is remembered",
+	"WithOnce":      "has no effect here: a tick is remembered for an hour, or for twice the start deadline",
 	"WithOwner":     "would let all processes enqueue a tick at the same time",
 	"WithOwnerFrom": "would let all processes enqueue a tick at the same time",
 	"WithLimit":     "would let several processes enqueue a tick at the same time",
@@ -83,7 +75,7 @@ func (s *settings) leaseOptions(kind string) []guard.Option {
 	if !s.named && kind != "" {
 		opts = append(opts, guard.WithName(enqueueName(kind)))
 	}
-	return append(opts, guard.WithWait(leaseWait), guard.WithOnce(s.memory), guard.WithLimit(0))
+	return append(opts, guard.WithWait(leaseWait), guard.WithOnce(max(tickMemory, 2*s.deadline)), guard.WithLimit(0))
 }
 
 // leaseWait is how long a process waits for one that is enqueueing. It tries again after that.
@@ -100,15 +92,9 @@ func enqueueName(kind string) string {
 	return prefix + kind
 }
 
-// WithTickMemory sets how long the store remembers that a tick has been enqueued, from
-// MinTickMemory to ten years. It must be longer than the clocks of the processes differ, and the
-// start deadline on top of that. Defaults to DefaultTickMemory, one hour.
-func WithTickMemory(d time.Duration) Option { return func(s *settings) { s.memory = d } }
-
 // WithStartDeadline sets how late a tick may be enqueued: after a restart, a pause, or an outage
 // of the store or the queue. All ticks of that time are, in order, unless other replicas have
-// enqueued them. It must be shorter than the tick memory. Defaults to DefaultStartDeadline, one
-// minute.
+// enqueued them. Defaults to one minute.
 func WithStartDeadline(d time.Duration) Option {
 	return func(s *settings) { s.Positive(&s.deadline, "WithStartDeadline", d) }
 }
@@ -123,8 +109,8 @@ func WithCatchUp(n int) Option {
 // guard.WithTTL. The TTL is how long a tick stays taken if a process dies before it has enqueued
 // the task.
 //
-// What cannot work is refused, here and in guard.New: guard.WithWait, guard.WithOnce (see
-// WithTickMemory), and what would let several replicas in at once (guard.WithOwner,
+// What cannot work is refused, here and in guard.New: guard.WithWait, guard.WithOnce, and
+// what would let several replicas in at once (guard.WithOwner,
 // guard.WithOwnerFrom, guard.WithLimit, guard.WithShared). If the Guard has no name, the name is
 // "enqueue " and the type of the task. Defaults to the options of the Guard, with a TTL of 5 s if
 // guard.New was given none.

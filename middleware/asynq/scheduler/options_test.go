@@ -46,12 +46,10 @@ func TestScheduler_refusesWhatCannotWork(t *testing.T) {
 		"conn":          {g, nil, nil, []string{"RedisConnOpt"}},
 		"nil conn":      {g, noConn, nil, []string{"RedisConnOpt"}},
 		"Option":        {g, conn, []guardscheduler.Option{nil}, []string{"Option"}},
-		"window":        {g, conn, []guardscheduler.Option{guardscheduler.WithTickMemory(59 * time.Second)}, []string{"WithTickMemory"}},
-		"long window":   {g, conn, []guardscheduler.Option{guardscheduler.WithTickMemory(1e5 * time.Hour)}, []string{"WithOnce"}},
 		"catch-up":      {g, conn, []guardscheduler.Option{guardscheduler.WithCatchUp(-1)}, []string{"WithCatchUp"}},
 		"long catch-up": {g, conn, []guardscheduler.Option{guardscheduler.WithCatchUp(1001)}, []string{"WithCatchUp"}},
 		"deadline":      {g, conn, []guardscheduler.Option{guardscheduler.WithStartDeadline(0)}, []string{"WithStartDeadline"}},
-		"long deadline": {g, conn, []guardscheduler.Option{guardscheduler.WithStartDeadline(time.Hour)}, []string{"WithStartDeadline", "shorter than the tick memory"}},
+		"long deadline": {g, conn, []guardscheduler.Option{guardscheduler.WithStartDeadline(1e5 * time.Hour)}, []string{"WithOnce"}},
 		"no ledger":     {bare, conn, nil, []string{"guard", "driver.Ledger"}},
 		"ttl":           {g, conn, []guardscheduler.Option{guardscheduler.WithLease(guard.WithTTL(time.Millisecond))}, []string{"WithTTL"}},
 		"lease":         {g, conn, []guardscheduler.Option{guardscheduler.WithLease(guard.WithName("\x00"))}, []string{"WithName"}},
@@ -67,7 +65,7 @@ func TestScheduler_refusesWhatCannotWork(t *testing.T) {
 			}
 		})
 	}
-	r, err := guardscheduler.New(g, conn, nil, guardscheduler.WithStartDeadline(time.Second), guardscheduler.WithTickMemory(time.Minute))
+	r, err := guardscheduler.New(g, conn, nil, guardscheduler.WithStartDeadline(time.Second))
 	require.NoError(t, err)
 	t.Cleanup(r.Shutdown)
 	for _, spec := range []string{"", "* * *", "61 * * * *", "@every", "TZ=UTC", "CRON_TZ=UTC", "CRON_TZ=Nowhere/At_All * * * * *"} {

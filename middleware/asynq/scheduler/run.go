@@ -16,7 +16,9 @@ const (
 	longestSleep = 10 * time.Second
 )
 
-// run looks after an entry until ctx ends.
+// run looks after an entry until ctx ends. It shares what it knows of ticks with package guardcron,
+// and not the loop: there, the Cron of the user starts ticks, several run at a time, and old ones
+// wait for current ones. Here, this goroutine enqueues them one after the other.
 func (r *runner) run(ctx context.Context, e *entry) {
 	for ctx.Err() == nil {
 		err := r.load(ctx, e)
