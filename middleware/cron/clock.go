@@ -36,7 +36,7 @@ func (j *Jobs) watchClock() {
 		wait = longestSleep
 		for _, b := range all {
 			if step.Abs() > leastStep {
-				b.lookAtOwed()
+				b.lookAtBacklog()
 			}
 			if left := b.untilOverdue(); left > 0 {
 				wait = min(wait, left)
@@ -47,12 +47,12 @@ func (j *Jobs) watchClock() {
 	}
 }
 
-// lookAtOwed looks again at the pending ticks that no goroutine handles.
-func (b *job) lookAtOwed() {
+// lookAtBacklog looks again at the pending ticks that no goroutine handles.
+func (b *job) lookAtBacklog() {
 	b.mu.Lock()
-	owes := !b.looking && b.owes()
+	behind := !b.looking && b.hasBacklog()
 	b.mu.Unlock()
-	if owes {
+	if behind {
 		b.lookAgain()
 	}
 }

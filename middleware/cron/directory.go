@@ -39,8 +39,8 @@ type announcement struct {
 const (
 	// directory is the name of the log in which jobs are announced.
 	directory = "cron-jobs"
-	// mostJobs is how many announcements are kept.
-	mostJobs = 2000
+	// maxAnnounced is how many announcements are kept.
+	maxAnnounced = 2000
 )
 
 // announce makes the job known to other programs, and warns of processes with other ticks.
@@ -53,7 +53,7 @@ func (b *job) announce() error {
 		return nil //nolint:nilerr // it could never be written
 	}
 	line := driver.Entry{At: max(own.Seen.UnixMilli(), 0), Record: record}
-	if err := b.ledger.Append(b.jobs.ctx, directory, line, mostJobs); err != nil {
+	if err := b.ledger.Append(b.jobs.ctx, directory, line, maxAnnounced); err != nil {
 		return err
 	}
 	if err := b.compareZones(own, line, now); err != nil {
@@ -67,7 +67,7 @@ func (b *job) announce() error {
 
 // announced returns the jobs by name, each as it was announced last.
 func (c *Control) announced(ctx context.Context) ([]JobInfo, error) {
-	entries, err := driver.Entries(ctx, c.ledger, directory, mostJobs)
+	entries, err := driver.Entries(ctx, c.ledger, directory, maxAnnounced)
 	if err != nil {
 		return nil, err
 	}

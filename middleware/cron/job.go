@@ -25,18 +25,18 @@ import (
 type job struct {
 	settings
 
-	jobs       *Jobs
-	name       string
-	kind       string // the name of the leases
-	label      string // the label of the leases, if the job has its own
-	spec       string // "" if it was given as a schedule
-	schedule   cron.Schedule
-	marks      ticks.Marks    // of the schedule
-	location   *time.Location // the schedule's
-	longestGap time.Duration  // between two ticks, at least half of it
-	f          func(ctx context.Context) error
-	ledger     driver.Ledger // its calls end within the TTL of the leases
-	entry      cron.EntryID  // guarded by jobs.mu; 0 if it is not in the Cron yet
+	jobs          *Jobs
+	name          string
+	kind          string // the name of the leases
+	label         string // the label of the leases, if the job has its own
+	spec          string // "" if it was given as a schedule
+	schedule      cron.Schedule
+	marks         ticks.Marks    // of the schedule
+	location      *time.Location // the schedule's
+	longestPeriod time.Duration  // between two ticks, at least half of it
+	f             func(ctx context.Context) error
+	ledger        driver.Ledger // its calls end within the TTL of the leases
+	entry         cron.EntryID  // guarded by jobs.mu; 0 if it is not in the Cron yet
 
 	leaving context.Context // ends when the job is removed or Jobs are closed; waits end then
 	leave   context.CancelFunc
@@ -45,7 +45,7 @@ type job struct {
 	born      time.Time  // when the Cron first asked for a tick
 	seen      time.Time  // ticks up to here are pending, or have an outcome
 	pending   map[int64]*pending
-	more      gap           // ticks before those that are pending
+	more      span          // ticks before those that are pending
 	settled   time.Time     // the newest tick that has an outcome
 	ended     []time.Time   // ticks that this process has ended, not written down yet (mark)
 	newest    time.Time     // the newest of those that were
@@ -118,8 +118,8 @@ func (b *job) checkSchedule(now time.Time) {
 		b.Refuse("schedule", nil, "never fires in the next five years")
 		return
 	}
-	least, longest := ticks.Gaps(b.schedule, at)
-	b.longestGap = longest
+	least, longest := ticks.Periods(b.schedule, at)
+	b.longestPeriod = longest
 	if b.memory == 0 { // tests set it
 		b.memory = max(tickMemory, 2*longest, 2*b.deadline, 2*b.longest)
 		if b.local {
@@ -219,7 +219,7 @@ func (b *job) Next(t time.Time) time.Time {
 	case b.untilOverdue() <= 0: // the Cron was stopped, or the process was suspended
 		b.jobs.inBackground(b.serveIfStarted)
 	default:
-		b.lookAtOwed()
+		b.lookAtBacklog()
 	}
 	ahead := time.Duration(b.jobs.ahead.Load())
 	if at := b.startAfter(t.Add(ahead)); !at.IsZero() {
@@ -276,9 +276,9 @@ func (f *firing) end() {
 	}
 }
 
-// A gap has the ticks that have come in some time: the newest ones, the oldest first, and how many
+// A span has the ticks that have come in some time: the newest ones, the oldest first, and how many
 // came before them, from first to last.
-type gap struct {
+type span struct {
 	ticks  []time.Time
 	before int
 	first  time.Time
@@ -286,14 +286,14 @@ type gap struct {
 }
 
 // come returns the ticks of a schedule, that of the job or less, that start after from, up to to.
-func (b *job) come(schedule cron.Schedule, from, to time.Time) gap {
+func (b *job) come(schedule cron.Schedule, from, to time.Time) span {
 	loc := b.jobs.cron.Location()
 	from, to = from.In(loc), to.In(loc)
-	var g gap
+	var g span
 	start := from.Add(-b.jitter)
 	for {
 		next := ticks.In(schedule, start, to)
-		full := len(next) == ticks.Most
+		full := len(next) == ticks.MaxIn
 		if full {
 			start = next[len(next)-1]
 		}
@@ -302,7 +302,7 @@ func (b *job) come(schedule cron.Schedule, from, to time.Time) gap {
 		if len(g.ticks) > 0 && g.first.IsZero() {
 			g.first = g.ticks[0]
 		}
-		if drop := len(g.ticks) - ticks.Most; drop > 0 {
+		if drop := len(g.ticks) - ticks.MaxIn; drop > 0 {
 			g.last = g.ticks[drop-1]
 			g.ticks, g.before = g.ticks[drop:], g.before+drop
 		}

@@ -28,7 +28,7 @@ func TestStart_firstOneEverHasNothingToCatchUpWith(t *testing.T) {
 	}
 }
 
-// The store, which could not be asked then, has no tick: that is not a gap since 1970.
+// The store, which could not be asked then, has no tick: that is no standstill since 1970.
 func TestStart_whileTheStoreCannotBeAsked(t *testing.T) {
 	t.Parallel()
 	onSite(t, noon, func(s *site) {
@@ -149,7 +149,7 @@ func TestCatchUp_afterVeryManyTicks(t *testing.T) {
 	})
 }
 
-// A schedule whose ticks are many for a while: the window has to be that of its longest gap, or
+// A schedule whose ticks are many for a while: the window has to be that of its longest period, or
 // what ran on Friday would be found missed on Monday.
 func TestCatchUp_ofAnUnevenSchedule(t *testing.T) {
 	t.Parallel()

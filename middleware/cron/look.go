@@ -16,7 +16,8 @@ const (
 	oldPause = 50 * time.Millisecond
 )
 
-// lookAgain makes a goroutine look at what is owed. It asks the store until the store answers.
+// lookAgain makes a goroutine look at the backlog: the pending ticks that no goroutine handles. It
+// asks the store until the store answers.
 func (b *job) lookAgain() {
 	select {
 	case b.look <- struct{}{}:
@@ -71,7 +72,7 @@ func (b *job) lookAround() {
 // errStopped means that the Cron was stopped.
 var errStopped = errors.New("the Cron was stopped")
 
-// lookOnce handles the ticks that are owed, while no other process does so. Otherwise they would
+// lookOnce handles the backlog, while no other process does so. Otherwise they would
 // not run in order. It returns when to look again, or zero.
 func (b *job) lookOnce() (next time.Time, err error) {
 	if !b.begun {
@@ -107,7 +108,7 @@ func (b *job) lookOnce() (next time.Time, err error) {
 	if err != nil {
 		return time.Time{}, err
 	}
-	if next, err = b.handleOwed(only.Context(), k); err == nil {
+	if next, err = b.handleBacklog(only.Context(), k); err == nil {
 		err = b.mark()
 	}
 	return next, err

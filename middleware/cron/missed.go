@@ -11,12 +11,12 @@ import (
 	"github.com/seed-1795987d/onerun/middleware/internal/ticks"
 )
 
-// findMissed owes the ticks from before this process was up that have no outcome.
+// findMissed adds the ticks from before this process was up that have no outcome to the backlog.
 func (b *job) findMissed(k known) error {
-	var missed gap
+	var missed span
 	born := b.bornAt()
 	if b.isNew { // a process whose clock is behind may take these, and die in them
-		missed = b.come(b.schedule, born.Add(-ticks.MostSkew), born)
+		missed = b.come(b.schedule, born.Add(-ticks.MaxSkew), born)
 	} else {
 		var err error
 		if missed, err = b.unsettled(k, born); err != nil {
@@ -27,7 +27,7 @@ func (b *job) findMissed(k known) error {
 	defer b.mu.Unlock()
 	b.addPending(missed, b.isNew)
 	for _, r := range k.running(time.Time{}) {
-		b.addPending(gap{ticks: []time.Time{r.Tick}}, true)
+		b.addPending(span{ticks: []time.Time{r.Tick}}, true)
 	}
 	b.first = b.first && !slices.ContainsFunc(k.view, func(e entry) bool { return e.Result != "" })
 	b.checked = true
@@ -65,7 +65,7 @@ func (b *job) remembered() time.Duration {
 	return b.memory
 }
 
-// A looking is one pass over the ticks that are owed, the oldest first.
+// A looking is one pass over the backlog, the oldest tick first.
 type looking struct {
 	job   *job
 	ctx   context.Context //nolint:containedctx // of the pass
@@ -78,7 +78,7 @@ type looking struct {
 	reports []*held
 }
 
-func (b *job) handleOwed(ctx context.Context, k known) (next time.Time, err error) {
+func (b *job) handleBacklog(ctx context.Context, k known) (next time.Time, err error) {
 	b.recount(k)
 	b.mu.Lock()
 	var all []*pending
@@ -147,7 +147,7 @@ func (b *job) has(v view, tick time.Time, outcomes ...Result) bool {
 	return v.has(tick, outcomes...) || b.local && v.has(b.namesake(tick), outcomes...)
 }
 
-// at handles one tick that is owed. An error means that it and those after it are still owed.
+// at handles one tick of the backlog. An error means that it and those after it remain there.
 func (l *looking) at(o pending) error {
 	b := l.job
 	newest := !o.left
@@ -265,7 +265,7 @@ func (b *job) awaitQuiet() bool {
 	return false
 }
 
-// leaveOut keeps a tick that is not run, to report it with those that come before it without a gap:
+// leaveOut keeps a tick that is not run, to report it with those that come right before it:
 // a record of several covers all ticks from the first to the last. Its lease is held until then: if
 // this process dies before, another one reports it. why is the word for it.
 func (l *looking) leaveOut(h *held, why string) {
@@ -290,7 +290,7 @@ func (l *looking) report() {
 	b, reports := l.job, l.reports
 	first, last := reports[0], reports[len(reports)-1]
 	b.mu.Lock()
-	before := b.more // they come before the first of those that are owed
+	before := b.more // they come before the first of the backlog
 	b.mu.Unlock()
 	now := b.now().UTC()
 	r := Record{Tick: first.tick.UTC(), Result: Skipped, Who: b.who(), Fence: last.lease.Fence(), Start: now, End: now}
@@ -315,7 +315,7 @@ func (l *looking) report() {
 	l.reports = nil
 	b.mu.Lock()
 	if b.more.before -= before.before; b.more.before == 0 {
-		b.more = gap{}
+		b.more = span{}
 	}
 	b.mu.Unlock()
 	ticks := make([]time.Time, len(reports))

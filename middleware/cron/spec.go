@@ -22,16 +22,16 @@ func (b *job) beginSpec(born time.Time) error {
 }
 
 // unsettled returns the ticks of the spec from before born that may have no outcome.
-func (b *job) unsettled(k known, born time.Time) (gap, error) {
+func (b *job) unsettled(k known, born time.Time) (span, error) {
 	if k.own.First().IsZero() { // the store has just lost what it had
-		return gap{}, nil
+		return span{}, nil
 	}
-	come := func(from, to time.Time) gap { return b.come(b.owed(k), ticks.Later(from, k.own.Mark()), to) }
+	come := func(from, to time.Time) span { return b.come(b.remaining(k), ticks.Later(from, k.own.Mark()), to) }
 	replaced := k.own.Replaced(k.others, max(replacedAfter, b.memory))
 	// If nothing that can no longer start was due meanwhile, it goes on as if it had been up.
 	if !replaced.IsZero() && len(come(replaced, born.Add(-b.deadline)).ticks) > 0 {
 		if err := b.marks.Omit(b.jobs.ctx, k.own, replaced, born); err != nil {
-			return gap{}, err
+			return span{}, err
 		}
 	}
 	b.mu.Lock()
@@ -40,9 +40,10 @@ func (b *job) unsettled(k known, born time.Time) (gap, error) {
 	return come(k.own.Mark(), born), nil
 }
 
-// owed returns the schedule less what does not count, or has an outcome as a tick of another spec.
-func (b *job) owed(k known) ticks.Owed {
-	return ticks.Owed{Schedule: b.schedule, Own: k.own, Others: k.others}
+// remaining returns the schedule less what does not count, or has an outcome as a tick of another
+// spec.
+func (b *job) remaining(k known) ticks.Remaining {
+	return ticks.Remaining{Schedule: b.schedule, Own: k.own, Others: k.others}
 }
 
 // trusts reports whether the mark is one to go by: it is not that of a clock that was far ahead.
@@ -58,14 +59,14 @@ func (b *job) recount(k known) {
 	if more.before == 0 || !b.trusts(k) || k.own.Mark().Before(more.first) {
 		return
 	}
-	left := b.come(b.owed(k), k.own.Mark(), b.at(more.last))
+	left := b.come(b.remaining(k), k.own.Mark(), b.at(more.last))
 	n := left.before + len(left.ticks)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.more.before != more.before { // more have come
 		return
 	}
-	if b.more = (gap{}); n > 0 {
-		b.more = gap{before: n, first: left.first, last: more.last}
+	if b.more = (span{}); n > 0 {
+		b.more = span{before: n, first: left.first, last: more.last}
 	}
 }

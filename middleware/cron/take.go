@@ -103,7 +103,7 @@ func (b *job) serve(here *firing) {
 		b.due++
 		others--
 	}
-	owes := others > 0 || !b.looking && b.owes()
+	behind := others > 0 || !b.looking && b.hasBacklog()
 	b.mu.Unlock()
 	starts = starts && b.jobs.inBackground(func() {
 		defer b.isDue(-1)
@@ -113,7 +113,7 @@ func (b *job) serve(here *firing) {
 	if !starts {
 		here.end()
 	}
-	if owes {
+	if behind {
 		b.lookAgain()
 	}
 }
@@ -121,7 +121,7 @@ func (b *job) serve(here *firing) {
 // checkClock has the ticks count from now on if the clock was wrong, far ahead of now. The markers
 // of ticks that were handled remain. b.mu is held.
 func (b *job) checkClock(now time.Time) {
-	if b.seen.Sub(now) > ticks.MostSkew {
+	if b.seen.Sub(now) > ticks.MaxSkew {
 		b.seen = now.Add(-restart) // for a tick that has just come
 		if b.born.After(b.seen) {
 			b.born = b.seen
@@ -136,8 +136,8 @@ func (b *job) bornAt() time.Time {
 	return b.born
 }
 
-// addPending adds the ticks of a gap. b.mu is held.
-func (b *job) addPending(g gap, begun bool) {
+// addPending adds the ticks of a span. b.mu is held.
+func (b *job) addPending(g span, begun bool) {
 	for _, tick := range g.ticks {
 		p := b.pending[tick.UnixMilli()]
 		if p == nil {
@@ -151,12 +151,12 @@ func (b *job) addPending(g gap, begun bool) {
 	case b.more.before > 0: // none of the earlier ones was reported yet
 		b.more.before, b.more.last = b.more.before+g.before, g.last
 	default:
-		b.more = gap{first: g.first, before: g.before, last: g.last}
+		b.more = span{first: g.first, before: g.before, last: g.last}
 	}
 }
 
-// owes reports whether there are pending ticks that no goroutine handles. b.mu is held.
-func (b *job) owes() bool {
+// hasBacklog reports whether there are pending ticks that no goroutine handles. b.mu is held.
+func (b *job) hasBacklog() bool {
 	for _, p := range b.pending {
 		if !p.active {
 			return true
@@ -182,8 +182,8 @@ func (b *job) putBack(tick time.Time) {
 	}
 }
 
-// owe is putBack, and has a goroutine look at the tick.
-func (b *job) owe(tick time.Time) {
+// retry is putBack, and has a goroutine look at the tick.
+func (b *job) retry(tick time.Time) {
 	b.putBack(tick)
 	b.lookAgain()
 }
@@ -234,7 +234,7 @@ func (b *job) await(tick time.Time, wait time.Duration, again bool, here *firing
 			wait, again = untilOver(busy), true
 		default:
 			b.cannot(tick, err)
-			b.owe(tick)
+			b.retry(tick)
 			return
 		}
 	}

@@ -13,13 +13,13 @@ import (
 // leaseLabel says which tick a lease is for, and which process has it. It is for people.
 func (b *job) leaseLabel(tick time.Time) string { return b.tickKey(tick) + " " + b.who() }
 
-// decide starts a tick that is due, if it can still be started in time. If not, the tick is owed.
-// A tick that was begun before is not left out because a later one has begun meanwhile.
+// decide starts a tick that is due, if it can still be started in time. If not, it goes to the
+// backlog. A tick that was begun before is not left out because a later one has begun meanwhile.
 func (b *job) decide(h *held) {
 	late := b.late(h.tick)
 	if late > b.deadline {
 		h.release()
-		b.owe(h.tick)
+		b.retry(h.tick)
 		return
 	}
 	if b.overlap == Wait || h.again {
@@ -175,7 +175,7 @@ func (b *job) giveUp(h *held, err error) {
 	if !lost {
 		b.cannot(h.tick, err)
 	}
-	b.owe(h.tick)
+	b.retry(h.tick)
 }
 
 // leaveOut ends a tick without a run.

@@ -30,7 +30,7 @@ func (b *job) announcement(now time.Time) announcement {
 	a := announcement{
 		JobInfo: JobInfo{Name: b.name, Spec: b.spec, Seen: seen, Zone: ticks.ZoneName(b.location)},
 		Shape:   ticks.Shape(b.schedule), Ticks: ticks.Instants(b.schedule, b.location),
-		Until: seen.Add(max(announcedFor, 4*b.longestGap)),
+		Until: seen.Add(max(announcedFor, 4*b.longestPeriod)),
 	}
 	if a.Shape == "" {
 		a.Zone = "" // it says nothing of the ticks

@@ -22,9 +22,9 @@
 // it was.
 //
 // Each spec of a task has marks of its own, which no process with another spec moves. A new spec
-// starts when it is registered, and settles what the previous one owes until then. While old and
-// new processes run, the ticks of both specs are enqueued, and a tick of both once. The newest
-// spec owes all of its ticks since it started, whatever processes with an older one do. An older
+// starts when it is registered, and enqueues what the previous one has left until then. While old
+// and new processes run, the ticks of both specs are enqueued, and a tick of both once. The newest
+// spec has all of its ticks since it started, whatever processes with an older one do. An older
 // spec that is back has no ticks of the time since its last one, if it came before the newer spec
 // or before ticks of that. Between ticks, a process writes nothing.
 //
@@ -55,7 +55,7 @@
 // A process that is killed between the enqueueing and the marker leaves the task. The task's ID
 // keeps the next process from enqueueing it again. That process comes a TTL of the lease later. If
 // the task has been handled and forgotten by then, it is enqueued twice. An asynq.Retention of a
-// minute closes that gap.
+// minute prevents that.
 //
 // A process whose clock was set far ahead leaves a mark in the future. Until the clocks have
 // reached it, nothing is caught up with.

@@ -69,7 +69,7 @@ func wallClock() time.Time { return time.Now().Round(0) }
 func (r *runner) add(e *entry) {
 	spec := ticks.SpecOf(e.spec, e.schedule, ticks.Location(e.schedule, r.location))
 	e.marks = ticks.Marks{Ledger: r.ledger, Name: "asynq-schedule:" + e.id, Spec: spec}
-	e.owed.Schedule = e.schedule
+	e.remaining.Schedule = e.schedule
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.entries[e] = true

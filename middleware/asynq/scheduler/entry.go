@@ -28,11 +28,11 @@ type entry struct {
 	marks    ticks.Marks // set by runner.add
 
 	// Of the goroutine that looks after the entry:
-	last     time.Time  // ticks up to it have been handled
-	owed     ticks.Owed // the schedule, less what the marks leave out
-	loaded   bool       // both were read from the store
-	reported time.Time  // a missed tick to which the mark must still be moved, or zero
-	trouble  trouble
+	last      time.Time       // ticks up to it have been handled
+	remaining ticks.Remaining // the schedule, less what the marks leave out
+	loaded    bool            // both were read from the store
+	reported  time.Time       // a missed tick to which the mark must still be moved, or zero
+	trouble   trouble
 }
 
 func newEntry(spec string, task *asynq.Task, opts []asynq.Option, now time.Time) (*entry, error) {

@@ -9,8 +9,8 @@ import (
 	"github.com/seed-1795987d/onerun/middleware/internal/ticks"
 )
 
-// MostTicks is for tests.
-const MostTicks = ticks.Most
+// MaxTicks is for tests.
+const MaxTicks = ticks.MaxIn
 
 // TicksIn parses a spec and returns its ticks after from, up to and including to.
 func TicksIn(spec string, from, to time.Time) ([]time.Time, error) {

@@ -10,10 +10,10 @@ import (
 )
 
 // neverBack is how long an older spec that is back has to be alone to replace a newer one: a newer
-// spec owes its ticks whatever processes with an older one do.
+// spec has its ticks whatever processes with an older one do.
 const neverBack = time.Duration(math.MaxInt64)
 
-// load reads from the store, once, which ticks the entry owes.
+// load reads from the store, once, which ticks of the entry remain.
 func (r *runner) load(ctx context.Context, e *entry) error {
 	if e.loaded {
 		return nil
@@ -29,14 +29,14 @@ func (r *runner) load(ctx context.Context, e *entry) error {
 	return nil
 }
 
-// find sets e.last to the newest tick that was handled, and e.owed to the ticks after it that the
-// entry owes. A new spec begins when it was registered. If another one has replaced it, it has no
+// find sets e.last to the newest tick that was handled, and e.remaining to the ticks after it that
+// remain. A new spec begins when it was registered. If another one has replaced it, it has no
 // ticks since then, but those within the start deadline.
 func (r *runner) find(ctx context.Context, e *entry) error {
 	if err := r.read(ctx, e); err != nil {
 		return err
 	}
-	own, isNew := e.owed.Own, e.owed.Own.First().IsZero()
+	own, isNew := e.remaining.Own, e.remaining.Own.First().IsZero()
 	if isNew {
 		if err := r.settlePrevious(ctx, e); err != nil {
 			return err
@@ -51,42 +51,42 @@ func (r *runner) find(ctx context.Context, e *entry) error {
 	if err := r.skip(ctx, e, e.last, e.floor); err != nil || isNew || !r.isOnlySpec(e) {
 		return err
 	}
-	if replaced := own.Replaced(e.owed.Others, neverBack); !replaced.IsZero() {
+	if replaced := own.Replaced(e.remaining.Others, neverBack); !replaced.IsZero() {
 		return r.skip(ctx, e, replaced, e.since.Add(-r.deadline))
 	}
 	return nil
 }
 
-// read sets what the entry owes by its marks and those of its other specs.
+// read sets what remains of the entry by its marks and those of its other specs.
 func (r *runner) read(ctx context.Context, e *entry) error {
 	own, others, err := e.marks.Read(ctx, ticks.Trusted(r.now(), r.deadline))
 	if err == nil {
-		e.owed.Own, e.owed.Others = own, others
+		e.remaining.Own, e.remaining.Others = own, others
 	}
 	return err
 }
 
 // skip leaves out the ticks after one instant, up to another.
 func (r *runner) skip(ctx context.Context, e *entry, after, upTo time.Time) error {
-	if next := e.owed.Next(after.In(r.location)); next.IsZero() || next.After(upTo) {
+	if next := e.remaining.Next(after.In(r.location)); next.IsZero() || next.After(upTo) {
 		return nil
 	}
-	return e.marks.Omit(ctx, e.owed.Own, after, upTo)
+	return e.marks.Omit(ctx, e.remaining.Own, after, upTo)
 }
 
 // settlePrevious enqueues, or gives up, the ticks of the previous spec until this one. That spec
 // was current while no process was up, and may never come back.
 func (r *runner) settlePrevious(ctx context.Context, e *entry) error {
-	others := e.owed.Others
+	others := e.remaining.Others
 	if len(others) == 0 || !r.isOnlySpec(e) {
 		return nil
 	}
 	last := slices.MaxFunc(others, func(a, b *ticks.State) int { return a.First().Compare(b.First()) })
 	previous := &entry{
 		spec: last.Words, schedule: last.Schedule, id: e.id, task: e.task, opts: e.opts,
-		marks: ticks.Marks{Ledger: r.ledger, Name: e.marks.Name, Spec: last.Spec},
-		owed:  ticks.Owed{Schedule: last.Schedule, Until: e.since},
-		last:  ticks.Later(last.Mark(), e.floor),
+		marks:     ticks.Marks{Ledger: r.ledger, Name: e.marks.Name, Spec: last.Spec},
+		remaining: ticks.Remaining{Schedule: last.Schedule, Until: e.since},
+		last:      ticks.Later(last.Mark(), e.floor),
 	}
 	if err := r.read(ctx, previous); err != nil {
 		return err

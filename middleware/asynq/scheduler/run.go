@@ -27,7 +27,7 @@ func (r *runner) run(ctx context.Context, e *entry) {
 		}
 		pause := retryPause + rand.N(retryPause/4) //nolint:gosec // jitter
 		if err == nil {
-			next := e.owed.Next(e.last.In(r.location))
+			next := e.remaining.Next(e.last.In(r.location))
 			if next.IsZero() {
 				next = r.now().Add(longestSleep) // there is none in five years
 			}
@@ -82,7 +82,7 @@ func (r *runner) serve(ctx context.Context, e *entry) error {
 }
 
 func (r *runner) due(e *entry) due {
-	return dueTicks(e.owed, e.last, r.now().In(r.location), r.deadline, r.catchUp)
+	return dueTicks(e.remaining, e.last, r.now().In(r.location), r.deadline, r.catchUp)
 }
 
 // giveUp reports the ticks that are too old, and then moves the mark past them. A lease keeps
@@ -113,13 +113,13 @@ func (r *runner) giveUp(ctx context.Context, e *entry) error {
 	}, opts...)
 }
 
-// contiguous returns the first of the missed ticks, as long as none that is not owed is between
-// them.
+// contiguous returns the first of the missed ticks, as long as none that another spec has is
+// between them.
 func (e *entry) contiguous(d due) (first, last time.Time, n int) {
 	last = d.first
 	for n = 1; n < d.missed; n++ {
-		next := e.owed.Next(last)
-		if !next.Equal(e.owed.Schedule.Next(last)) {
+		next := e.remaining.Next(last)
+		if !next.Equal(e.remaining.Schedule.Next(last)) {
 			break
 		}
 		last = next

@@ -49,9 +49,9 @@ type due struct {
 	last   time.Time
 }
 
-// mostLooks bounds how many times ticks.Most ticks are looked at. Ticks that are older than that
+// maxLooks bounds how many times ticks.MaxIn ticks are looked at. Ticks that are older than that
 // are not counted as missed.
-const mostLooks = 100
+const maxLooks = 100
 
 // dueTicks returns the ticks to enqueue and to give up at now, if the ticks up to last need no
 // care. The ticks to enqueue are those that are not older than the deadline, and the newest of the
@@ -68,7 +68,7 @@ func dueTicks(s cron.Schedule, last, now time.Time, deadline time.Duration, c in
 	}
 	from := last.In(now.Location()) // which is the schedule's
 	for looks := 1; ; looks++ {
-		if looks > mostLooks && from.Before(oldest) {
+		if looks > maxLooks && from.Before(oldest) {
 			from = oldest.Add(-1)
 		}
 		come := ticks.In(s, from, now)
@@ -82,7 +82,7 @@ func dueTicks(s cron.Schedule, last, now time.Time, deadline time.Duration, c in
 				old = old[1:]
 			}
 		}
-		if len(come) < ticks.Most || len(d.run) > 0 {
+		if len(come) < ticks.MaxIn || len(d.run) > 0 {
 			break // the next look goes on from there
 		}
 		from = come[len(come)-1]

@@ -20,9 +20,9 @@ const (
 
 // How many lines the logs of an entry have at most.
 const (
-	maxSpecs = 100
-	maxAhead = 1000
-	maxGaps  = 1000
+	maxSpecs   = 100
+	maxAhead   = 1000
+	maxOmitted = 1000
 )
 
 // Marks are what the store keeps of the ticks of an entry, for each spec that it has or had by
@@ -47,10 +47,10 @@ func SpecOf(words string, s cron.Schedule, loc *time.Location) Spec {
 }
 
 // The logs of the specs of an entry, of the ticks of a spec that have an outcome while an older one
-// has none, and of its gaps.
-func (m *Marks) specs() string             { return m.Name + "@specs" }
-func (m *Marks) ahead(print string) string { return m.Name + "@ahead-" + print }
-func (m *Marks) gaps(print string) string  { return m.Name + "@gaps-" + print }
+// has none, and of the times that are omitted.
+func (m *Marks) specs() string                 { return m.Name + "@specs" }
+func (m *Marks) ahead(print string) string     { return m.Name + "@ahead-" + print }
+func (m *Marks) omissions(print string) string { return m.Name + "@omitted-" + print }
 
 // Begin writes down that the entry has the spec from at on. If isNew is false, a process had it
 // before, and that remains.
@@ -89,13 +89,13 @@ func (m *Marks) Ahead(ctx context.Context, tick time.Time) error {
 
 // Omit writes down that the spec has no ticks after one instant, up to another. s is told, too.
 func (m *Marks) Omit(ctx context.Context, s *State, after, upTo time.Time) error {
-	g := gap{milliseconds(after), milliseconds(upTo)}
+	g := omitted{milliseconds(after), milliseconds(upTo)}
 	record, err := json.Marshal(g)
 	if err == nil {
-		err = m.Ledger.Append(ctx, m.gaps(m.Spec.Print), driver.Entry{At: g.UpTo, Record: record}, maxGaps)
+		err = m.Ledger.Append(ctx, m.omissions(m.Spec.Print), driver.Entry{At: g.UpTo, Record: record}, maxOmitted)
 	}
 	if err == nil {
-		s.gaps = append(s.gaps, g)
+		s.omitted = append(s.omitted, g)
 	}
 	return err
 }
@@ -103,11 +103,11 @@ func (m *Marks) Omit(ctx context.Context, s *State, after, upTo time.Time) error
 // Trusted returns the newest instant that another clock may show now. deadline is how late a tick
 // may start.
 func Trusted(now time.Time, deadline time.Duration) time.Time {
-	return now.Add(max(MostSkew, deadline))
+	return now.Add(max(MaxSkew, deadline))
 }
 
-// MostSkew is by how much clocks may differ whatever the start deadline is.
-const MostSkew = 5 * time.Second
+// MaxSkew is by how much clocks may differ whatever the start deadline is.
+const MaxSkew = 5 * time.Second
 
 // Read returns what the store knows of the spec, and of the others that the entry has or had. What
 // others have marked after trusted is left out: their clock was wrong, and the ticks up to there
@@ -130,13 +130,13 @@ func (m *Marks) Read(ctx context.Context, trusted time.Time) (own *State, others
 	all := append([]*State{own}, others...)
 	for _, s := range all {
 		names, counters = append(names, m.Name), append(counters, markOf+s.Print)
-		logs = append(logs, m.ahead(s.Print), m.gaps(s.Print))
+		logs = append(logs, m.ahead(s.Print), m.omissions(s.Print))
 	}
 	numbers, err := m.Ledger.CountersOf(ctx, names, counters)
 	if err != nil {
 		return nil, nil, err
 	}
-	read, err := m.Ledger.EntriesOf(ctx, logs, max(maxAhead, maxGaps))
+	read, err := m.Ledger.EntriesOf(ctx, logs, max(maxAhead, maxOmitted))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -153,9 +153,9 @@ func (m *Marks) Read(ctx context.Context, trusted time.Time) (own *State, others
 			}
 		}
 		for _, line := range read[2*i+1] {
-			var g gap
+			var g omitted
 			if json.Unmarshal(line.Record, &g) == nil {
-				s.gaps = append(s.gaps, g)
+				s.omitted = append(s.omitted, g)
 			}
 		}
 	}

@@ -81,7 +81,7 @@ func TestMarks_whichSpecHasReplacedTheOther(t *testing.T) {
 	}
 }
 
-func TestOwed_leavesOutGapsAndWhatOtherSpecsHaveHandled(t *testing.T) {
+func TestRemaining_leavesOutGapsAndWhatOtherSpecsHaveHandled(t *testing.T) {
 	t.Parallel()
 	hourly, half := twoSpecs(t)
 	for _, m := range []*ticks.Marks{hourly, half} {
@@ -109,10 +109,10 @@ func TestOwed_leavesOutGapsAndWhatOtherSpecsHaveHandled(t *testing.T) {
 		require.NoError(t, err)
 		require.Len(t, others, 1)
 		var got []string
-		for _, tick := range ticks.In(ticks.Owed{Schedule: schedule(t, test.spec), Own: own, Others: others}, clock(t, "08:00"), clock(t, "15:00")) {
+		for _, tick := range ticks.In(ticks.Remaining{Schedule: schedule(t, test.spec), Own: own, Others: others}, clock(t, "08:00"), clock(t, "15:00")) {
 			got = append(got, tick.UTC().Format("15:04"))
 		}
 		require.Equal(t, test.want, got)
 	}
-	require.Zero(t, ticks.Owed{Schedule: schedule(t, "0 * * * *"), Until: clock(t, "08:30")}.Next(clock(t, "08:00")))
+	require.Zero(t, ticks.Remaining{Schedule: schedule(t, "0 * * * *"), Until: clock(t, "08:30")}.Next(clock(t, "08:00")))
 }

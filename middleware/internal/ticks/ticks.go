@@ -6,7 +6,7 @@
 //	      │
 //	Marks.Read    what the store knows of the spec, and of the others that the entry has or had
 //	      │
-//	Owed, Settled the ticks after the mark that have no outcome yet: to be run, or reported
+//	Remaining     the ticks after the mark that have no outcome yet: to be run, or reported
 //	      │
 //	Marks.Raise   all ticks up to here have an outcome
 //	Marks.Ahead   this one has, while an older one has none
@@ -46,14 +46,14 @@ func (d Every) Next(t time.Time) time.Time {
 // MaxCatchUp is how many old ticks an entry can catch up with at most.
 const MaxCatchUp = 1000
 
-// Most bounds how many ticks In returns.
-const Most = 1000
+// MaxIn bounds how many ticks In returns.
+const MaxIn = 1000
 
 // In returns the ticks of a schedule after from, up to and including to, the oldest first: the
-// first Most of them. from and to are in the location of the cron that has the schedule.
+// first MaxIn of them. from and to are in the location of the cron that has the schedule.
 func In(s cron.Schedule, from, to time.Time) []time.Time {
 	var found []time.Time
-	for len(found) < Most {
+	for len(found) < MaxIn {
 		t := s.Next(from)
 		// Next returns the zero time where it has found none for five years
 		if !t.After(from) || t.After(to) {
@@ -65,10 +65,10 @@ func In(s cron.Schedule, from, to time.Time) []time.Time {
 	return found
 }
 
-// Gaps returns about the shortest and the longest time between two ticks of a schedule, from one of
-// them on. The longest is no more than it is, and no less than half of it where the pattern is one
-// of a day, a week, a month or a year. Both are 0 if there is no other tick.
-func Gaps(s cron.Schedule, tick time.Time) (shortest, longest time.Duration) {
+// Periods returns about the shortest and the longest time between two ticks of a schedule, from
+// one of them on. The longest is no more than it is, and no less than half of it where the pattern
+// is one of a day, a week, a month or a year. Both are 0 if there is no other tick.
+func Periods(s cron.Schedule, tick time.Time) (shortest, longest time.Duration) {
 	var at time.Time
 	look := func(times int, pace time.Duration) {
 		at = tick
@@ -77,11 +77,11 @@ func Gaps(s cron.Schedule, tick time.Time) (shortest, longest time.Duration) {
 			if !next.After(at) {
 				return
 			}
-			gap := next.Sub(at)
-			longest = max(longest, gap)
+			period := next.Sub(at)
+			longest = max(longest, period)
 			// at is a tick only if no time was passed over
 			if n == 0 || pace == 0 {
-				shortest = shorter(shortest, gap)
+				shortest = shorter(shortest, period)
 			} else if after := s.Next(next); after.After(next) {
 				shortest = shorter(shortest, after.Sub(next))
 			}

@@ -85,9 +85,9 @@ func TestIn_isBounded(t *testing.T) {
 	t.Parallel()
 	from := at(t, "2026-11-21T08:00:00Z")
 	all := ticks.In(ticks.Every(1), from, from.Add(time.Hour))
-	require.Len(t, all, ticks.Most)
+	require.Len(t, all, ticks.MaxIn)
 	require.Equal(t, from.Add(time.Second), all[0])
-	require.Equal(t, from.Add(ticks.Most*time.Second), all[ticks.Most-1])
+	require.Equal(t, from.Add(ticks.MaxIn*time.Second), all[ticks.MaxIn-1])
 	require.Len(t, ticks.In(ticks.Every(1), from, from.Add(999*time.Second)), 999)
 }
 
@@ -101,7 +101,7 @@ func TestIn_endsWithAScheduleThatDoesNotGoOn(t *testing.T) {
 	from := at(t, "2026-11-21T08:00:00Z")
 	require.Len(t, ticks.In(stuck{from.Add(time.Second)}, from, from.Add(time.Hour)), 1)
 	require.Empty(t, ticks.In(stuck{from}, from, from.Add(time.Hour)))
-	shortest, longest := ticks.Gaps(stuck{from}, from)
+	shortest, longest := ticks.Periods(stuck{from}, from)
 	require.Zero(t, shortest)
 	require.Zero(t, longest)
 }
@@ -120,7 +120,7 @@ func TestIn_doesNotDependOnWhereTheLookBegins(t *testing.T) {
 				for _, late := range []time.Duration{time.Minute, 3*time.Hour + 17*time.Second, 6 * time.Hour} {
 					later := slices.DeleteFunc(slices.Clone(all), func(tick time.Time) bool { return !tick.After(from.Add(late)) })
 					some := ticks.In(schedule(t, spec), from.Add(late), to)
-					if len(all) == ticks.Most {
+					if len(all) == ticks.MaxIn {
 						some = some[:min(len(some), len(later))]
 					}
 					require.Equal(t, texts(later), texts(some), "%s in %s, %v after %s", spec, zone, late, begin)
@@ -130,7 +130,7 @@ func TestIn_doesNotDependOnWhereTheLookBegins(t *testing.T) {
 	}
 }
 
-func TestGaps_areNotTheTimesBetweenTheNextFewTicks(t *testing.T) {
+func TestPeriods_areNotTheTimesBetweenTheNextFewTicks(t *testing.T) {
 	t.Parallel()
 	const day = 24 * time.Hour
 	for _, test := range []struct {
@@ -153,7 +153,7 @@ func TestGaps_areNotTheTimesBetweenTheNextFewTicks(t *testing.T) {
 		s := schedule(t, test.spec)
 		// a Monday, a Thursday, a Saturday
 		for _, from := range []string{"2026-11-16T08:30:00Z", "2026-11-19T08:30:00Z", "2026-11-21T12:00:00Z"} {
-			shortest, longest := ticks.Gaps(s, s.Next(at(t, from)))
+			shortest, longest := ticks.Periods(s, s.Next(at(t, from)))
 			require.Equal(t, test.shortest, shortest, "%s from %s", test.spec, from)
 			require.LessOrEqual(t, longest, test.longest, "%s from %s", test.spec, from)
 			require.GreaterOrEqual(t, longest, test.longest/2, "%s from %s", test.spec, from)

@@ -13,14 +13,14 @@ type State struct {
 	Schedule cron.Schedule // by its text
 
 	// in milliseconds since 1970, 0 if there is none:
-	first int64 // the entry first had the spec
-	mark  int64 // all ticks up to then have an outcome
-	ahead map[int64]bool
-	gaps  []gap
+	first   int64 // the entry first had the spec
+	mark    int64 // all ticks up to then have an outcome
+	ahead   map[int64]bool
+	omitted []omitted
 }
 
-// A gap is a time in which a spec has no ticks: after one instant, up to the other.
-type gap struct {
+// An omitted is a time in which a spec has no ticks: after one instant, up to the other.
+type omitted struct {
 	After int64 `json:"after"`
 	UpTo  int64 `json:"upTo"`
 }
@@ -44,9 +44,9 @@ func Handled(tick time.Time, others []*State) bool {
 	return slices.ContainsFunc(others, func(s *State) bool { return s.hasOutcome(tick) })
 }
 
-// skips returns the end of the gap in which a tick is, or zero.
+// skips returns the end of the omitted time in which a tick is, or zero.
 func (s *State) skips(tick time.Time) time.Time {
-	for _, g := range s.gaps {
+	for _, g := range s.omitted {
 		if at := tick.UnixMilli(); at > g.After && at <= g.UpTo {
 			return instant(g.UpTo)
 		}
@@ -63,7 +63,7 @@ func (s *State) hasOutcome(tick time.Time) bool {
 // since returns when the entry last got the spec, and last its newest tick that has an outcome.
 func (s *State) since() int64 {
 	since := s.first
-	for _, g := range s.gaps {
+	for _, g := range s.omitted {
 		since = max(since, g.UpTo)
 	}
 	return since
@@ -99,9 +99,10 @@ func (s *State) Replaced(others []*State, long time.Duration) time.Time {
 	return instant(replaced)
 }
 
-// An Owed is a schedule without the ticks that do not count, or that processes with another spec of
-// the entry have handled. Which older ones have an outcome is for the caller: see Mark and Settled.
-type Owed struct {
+// A Remaining is a schedule without the ticks that do not count, or that processes with another
+// spec of the entry have handled. Which older ones have an outcome is for the caller: see Mark and
+// Settled.
+type Remaining struct {
 	cron.Schedule
 
 	Own    *State // nil if none is left out
@@ -110,7 +111,7 @@ type Owed struct {
 }
 
 // Next implements cron.Schedule.
-func (o Owed) Next(t time.Time) time.Time {
+func (o Remaining) Next(t time.Time) time.Time {
 	for {
 		t = o.Schedule.Next(t)
 		switch {
