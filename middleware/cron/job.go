@@ -28,7 +28,7 @@ type job struct {
 	jobs          *Jobs
 	name          string
 	kind          string // the name of the leases
-	label         string // the label of the leases, if the job has its own
+	who           string // what others see of this process: its label
 	spec          string // "" if it was given as a schedule
 	schedule      cron.Schedule
 	marks         ticks.Marks    // of the schedule
@@ -96,10 +96,7 @@ func (j *Jobs) newJob(name, spec string, schedule cron.Schedule, f func(ctx cont
 	}
 	b.ledger, _ = a.Ledger(b.lease...)
 	b.marks = ticks.Marks{Ledger: b.ledger, Name: ledgerName(name), Spec: ticks.SpecOf(spec, b.schedule, b.location)}
-	b.kind = cmp.Or(a.Name(b.lease...), name)
-	if label := a.Label(b.lease...); label != a.Label(j.set.lease...) {
-		b.label = label
-	}
+	b.kind, b.who = cmp.Or(a.Name(b.lease...), name), a.Label(b.lease...)
 	// a key, too, is no longer than a name
 	ofRun := append(b.runOptions(b.runKey()), guard.WithName(name))
 	for _, opts := range [][]guard.Option{ofRun, append(ofRun, guard.WithOnce(b.memory), guard.WithLimit(0))} {
@@ -157,9 +154,6 @@ func (b *job) namesake(tick time.Time) time.Time {
 func (b *job) leaseOptions(wait time.Duration, more ...guard.Option) []guard.Option {
 	return append(append(slices.Clip(b.lease), guard.WithName(b.kind), guard.WithWait(max(wait, 0))), more...)
 }
-
-// who returns what others see of this process: its label.
-func (b *job) who() string { return cmp.Or(b.label, b.jobs.who) }
 
 // maxLabel is the longest label of a process, in bytes. The label of a lease also has the tick.
 const maxLabel = 160

@@ -20,7 +20,6 @@ type Jobs struct {
 	*Control
 	cron *cron.Cron
 	set  settings
-	who  string // this process
 
 	ctx  context.Context // of all runs: cron passes none
 	stop context.CancelCauseFunc
@@ -61,8 +60,7 @@ func New(g *guard.Guard, c *cron.Cron, opts ...Option) (*Jobs, error) {
 		return nil, l.Err
 	}
 	j := &Jobs{
-		Control: control, cron: c, set: s, who: g.Adapter().Label(s.lease...), jobs: map[string]*job{},
-		closing: make(chan struct{}),
+		Control: control, cron: c, set: s, jobs: map[string]*job{}, closing: make(chan struct{}),
 	}
 	j.ctx, j.stop = context.WithCancelCause(context.Background())
 	return j, nil

@@ -81,7 +81,7 @@ func (b *job) lookOnce() (next time.Time, err error) {
 		}
 	}
 	only, end, err := b.acquire(b.jobs.ctx, b.runKey()+"@catch-up", guard.Forever,
-		guard.WithLimit(0), guard.WithLabel(b.runKey()+"@catch-up "+b.who()), b.jobs.guard.Adapter().Auxiliary())
+		guard.WithLimit(0), guard.WithLabel(b.runKey()+"@catch-up "+b.who), b.jobs.guard.Adapter().Auxiliary())
 	if err != nil {
 		return time.Time{}, err
 	}

@@ -43,7 +43,7 @@ func (b *job) endRunsByHand() error {
 	if err != nil || len(runs) == 0 || b.overlap == Allow {
 		return err
 	}
-	own, end, err := b.acquire(b.jobs.ctx, b.runKey(), 0, guard.WithLimit(0), guard.WithLabel(b.runKey()+" look "+b.who()), b.jobs.guard.Adapter().Auxiliary(), b.jobs.guard.Adapter().Probe())
+	own, end, err := b.acquire(b.jobs.ctx, b.runKey(), 0, guard.WithLimit(0), guard.WithLabel(b.runKey()+" look "+b.who), b.jobs.guard.Adapter().Auxiliary(), b.jobs.guard.Adapter().Probe())
 	switch {
 	case errors.Is(err, guard.ErrBusy):
 		return nil
@@ -293,7 +293,7 @@ func (l *looking) report() {
 	before := b.more // they come before the first of the backlog
 	b.mu.Unlock()
 	now := b.now().UTC()
-	r := Record{Tick: first.tick.UTC(), Result: Skipped, Who: b.who(), Fence: last.lease.Fence(), Start: now, End: now}
+	r := Record{Tick: first.tick.UTC(), Result: Skipped, Who: b.who, Fence: last.lease.Fence(), Start: now, End: now}
 	if n := len(reports) + before.before; n > 1 {
 		r.Until, r.Ticks = last.tick.UTC(), n
 	}

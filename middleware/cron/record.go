@@ -108,12 +108,20 @@ func newest(name string, logs view, n int) []Record {
 // record reports the end of a tick or a run to observers and hooks, and writes it down, see write.
 // skipped is the word for why it did not run, if it did not.
 func (b *job) record(r Record, skipped string) (written bool) {
+	b.notify(r, skipped)
+	return b.write(entry{Record: r})
+}
+
+// notify reports an outcome to observers and hooks.
+func (b *job) notify(r Record, skipped string) {
 	r.Job = b.name
 	b.report(r, "", skipped)
 	for _, f := range b.observed {
-		contained(func() { f(r) })
+		func() {
+			defer func() { _ = recover() }() // observers decide nothing
+			f(r)
+		}()
 	}
-	return b.write(entry{Record: r})
 }
 
 // recordBeginning writes down that a run has begun, in a second: one that has ended by then needs
@@ -168,12 +176,6 @@ func (b *job) report(r Record, label, skipped string) {
 	b.jobs.guard.Adapter().Report(context.WithoutCancel(b.jobs.ctx), guard.Outcome{
 		Adapter: "cron", Result: string(r.Result), Skipped: skipped, Name: b.kind, Start: r.Start, Duration: r.End.Sub(r.Start), Fence: r.Fence, Label: label,
 	}, b.lease...)
-}
-
-// contained calls f, and ignores that it panics: observers report and decide nothing.
-func contained(f func()) {
-	defer func() { _ = recover() }()
-	f()
 }
 
 func ledgerName(job string) string { return "cron:" + job }

@@ -246,9 +246,5 @@ func untilOver(busy *guard.BusyError) time.Duration { return max(busy.Left, 0) +
 // cannot notifies the observers that the store could not be asked. This process asks again.
 func (b *job) cannot(tick time.Time, err error) {
 	now := b.now().UTC()
-	r := Record{Job: b.name, Tick: tick.UTC(), Result: Unavailable, Who: b.who(), Start: now, End: now, Reason: err.Error()}
-	b.report(r, "", string(Unavailable))
-	for _, f := range b.observed {
-		contained(func() { f(r) })
-	}
+	b.notify(Record{Tick: tick.UTC(), Result: Unavailable, Who: b.who, Start: now, End: now, Reason: err.Error()}, string(Unavailable))
 }

@@ -11,7 +11,7 @@ import (
 )
 
 // leaseLabel says which tick a lease is for, and which process has it. It is for people.
-func (b *job) leaseLabel(tick time.Time) string { return b.tickKey(tick) + " " + b.who() }
+func (b *job) leaseLabel(tick time.Time) string { return b.tickKey(tick) + " " + b.who }
 
 // decide starts a tick that is due, if it can still be started in time. If not, it goes to the
 // backlog. A tick that was begun before is not left out because a later one has begun meanwhile.
@@ -181,7 +181,7 @@ func (b *job) giveUp(h *held, err error) {
 // leaveOut ends a tick without a run.
 func (b *job) leaveOut(h *held, skipped, reason string) {
 	now := b.now().UTC()
-	b.writeFirst(Record{Tick: h.tick.UTC(), Result: Skipped, Who: b.who(), Fence: h.lease.Fence(), Start: now, End: now, Reason: reason}, skipped, h)
+	b.writeFirst(Record{Tick: h.tick.UTC(), Result: Skipped, Who: b.who, Fence: h.lease.Fence(), Start: now, End: now, Reason: reason}, skipped, h)
 	h.complete()
 	b.finish(h.tick)
 }
@@ -239,7 +239,7 @@ func (b *job) enterByHand(ctx context.Context, tookOver bool) (lease *guard.Leas
 	if b.overlap == Wait {
 		wait = guard.Forever
 	}
-	opts := b.runOptions(b.runKey() + " by hand " + b.who())
+	opts := b.runOptions(b.runKey() + " by hand " + b.who)
 	lease, end, err = b.acquire(ctx, b.runKey(), wait, opts...)
 	var busy *guard.BusyError
 	if tookOver && errors.As(err, &busy) {
@@ -257,7 +257,7 @@ func (b *job) call(ctx context.Context, own *guard.Lease, r entry, h *held) (err
 		ctx = bounded
 	}
 	ctx = context.WithValue(ctx, runContext{b}, true)
-	r.Result, r.Who, r.Start = Running, b.who(), b.now().UTC()
+	r.Result, r.Who, r.Start = Running, b.who, b.now().UTC()
 	defer b.recordBeginning(r)()
 	run := ctx // with what the hooks put in
 	// writing the record may have taken longer than the lease lasts

@@ -164,7 +164,7 @@ func (b *job) takeTrigger(at int64, wait time.Duration) (lease *guard.Lease, end
 	key := fmt.Sprintf("%s:%d", triggerKey(b.name), at)
 	waits := guard.Hook{Wait: func(context.Context, guard.WaitEvent) { tookOver = true }}
 	acquire := func(wait time.Duration) error {
-		lease, end, err = b.acquire(b.jobs.ctx, key, wait, guard.WithOnce(triggerMemory), guard.WithLimit(0), guard.WithLabel(b.who()),
+		lease, end, err = b.acquire(b.jobs.ctx, key, wait, guard.WithOnce(triggerMemory), guard.WithLimit(0), guard.WithLabel(b.who),
 			guard.WithHook(waits), b.jobs.guard.Adapter().Auxiliary())
 		return err
 	}

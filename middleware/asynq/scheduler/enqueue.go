@@ -70,13 +70,15 @@ func (r *runner) add(e *entry) {
 	spec := ticks.SpecOf(e.spec, e.schedule, ticks.Location(e.schedule, r.location))
 	e.marks = ticks.Marks{Ledger: r.ledger, Name: "asynq-schedule:" + e.id, Spec: spec}
 	e.remaining.Schedule = e.schedule
+	e.ctx, e.stop = context.WithCancel(r.ctx)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.entries[e] = true
 }
 
-// remove undoes add.
+// remove undoes add, and start.
 func (r *runner) remove(e *entry) {
+	e.stop()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.entries, e)
@@ -94,15 +96,8 @@ func (r *runner) isOnlySpec(e *entry) bool {
 	return true
 }
 
-// start looks after an entry until stop.
-func (r *runner) start(e *entry) (stop func()) {
-	ctx, cancel := context.WithCancel(r.ctx)
-	r.wg.Go(func() {
-		defer cancel()
-		r.run(ctx, e)
-	})
-	return cancel
-}
+// start looks after an entry until it is removed.
+func (r *runner) start(e *entry) { r.wg.Go(func() { r.run(e.ctx, e) }) }
 
 // enqueue ensures that the task of a tick is enqueued, by this process or another. An error means
 // that it may not be. A call that runs when ctx ends is finished: this process alone may know of

@@ -1,6 +1,7 @@
 package guardscheduler
 
 import (
+	"context"
 	"encoding/base32"
 	"fmt"
 	"maps"
@@ -23,9 +24,11 @@ type entry struct {
 	id       string      // the same in all processes, whatever their version
 	task     *asynq.Task // the caller's
 	opts     []asynq.Option
-	since    time.Time   // when it was registered
-	floor    time.Time   // it has no ticks up to then, if it is not zero
-	marks    ticks.Marks // set by runner.add
+	since    time.Time       // when it was registered
+	floor    time.Time       // it has no ticks up to then, if it is not zero
+	marks    ticks.Marks     // set by runner.add, as the next two
+	ctx      context.Context //nolint:containedctx // ends when the entry is removed
+	stop     context.CancelFunc
 
 	// Of the goroutine that looks after the entry:
 	last      time.Time       // ticks up to it have been handled

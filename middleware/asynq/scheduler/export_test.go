@@ -89,11 +89,8 @@ func (r *Replica) start(spec string, task *asynq.Task, floor time.Time) (end fun
 	}
 	e.floor = floor
 	r.runner.add(e)
-	stop := r.runner.start(e)
-	return func() {
-		r.runner.remove(e)
-		stop()
-	}, nil
+	r.runner.start(e)
+	return func() { r.runner.remove(e) }, nil
 }
 
 // Stop ends it, and waits for what is under way.

@@ -42,13 +42,7 @@ type Scheduler struct {
 
 	mu      sync.Mutex
 	started bool
-	entries map[string]*registered // by ID
-}
-
-// A registered is an entry of a Scheduler.
-type registered struct {
-	*entry
-	stop func() // nil while the Scheduler has not started
+	entries map[string]*entry // by ID
 }
 
 // New is asynq.NewScheduler for any number of replicas. opts can be nil, and is not changed. All
@@ -87,7 +81,7 @@ func newScheduler(g *guard.Guard, s settings, client *asynq.Client, opts *asynq.
 	own.PreEnqueueFunc = func(*asynq.Task, []asynq.Option) { runtime.Goexit() }
 	own.PostEnqueueFunc = nil
 	own.EnqueueErrorHandler = nil //nolint:staticcheck // deprecated, and in use
-	return &Scheduler{shown: shown(&own), runner: newRunner(g, s, client, opts), client: client, entries: map[string]*registered{}}
+	return &Scheduler{shown: shown(&own), runner: newRunner(g, s, client, opts), client: client, entries: map[string]*entry{}}
 }
 
 // Register adds an entry, and returns its ID for Unregister. Its first tick is the first one after
@@ -112,7 +106,7 @@ func (s *Scheduler) register(e *entry) (entryID string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, other := range s.entries {
-		if err := e.conflict(other.entry); err != nil {
+		if err := e.conflict(other); err != nil {
 			return "", err
 		}
 	}
@@ -121,10 +115,9 @@ func (s *Scheduler) register(e *entry) (entryID string, err error) {
 		return "", fmt.Errorf("guardscheduler: register %q: %w", e.spec, err)
 	}
 	s.runner.add(e)
-	added := &registered{entry: e}
-	s.entries[id] = added
+	s.entries[id] = e
 	if s.started {
-		added.stop = s.runner.start(e)
+		s.runner.start(e)
 	}
 	return id, nil
 }
@@ -138,10 +131,7 @@ func (s *Scheduler) Unregister(entryID string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if gone := s.entries[entryID]; gone != nil {
-		s.runner.remove(gone.entry)
-		if gone.stop != nil {
-			gone.stop()
-		}
+		s.runner.remove(gone)
 	}
 	delete(s.entries, entryID)
 	return nil
@@ -172,7 +162,7 @@ func (s *Scheduler) Start() error {
 	}
 	s.started = true
 	for _, e := range s.entries {
-		e.stop = s.runner.start(e.entry)
+		s.runner.start(e)
 	}
 	return nil
 }

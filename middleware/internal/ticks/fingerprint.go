@@ -14,13 +14,9 @@ import (
 // very likely another one for schedules that differ. loc is the location that the schedule has.
 func Fingerprint(s cron.Schedule, loc *time.Location) string {
 	sum := fnv.New64a()
-	switch s := s.(type) {
-	case *cron.SpecSchedule:
-		_, _ = fmt.Fprint(sum, "spec ", s.Second, s.Minute, s.Hour, s.Dom, s.Month, s.Dow, loc)
-	case Every:
-		_, _ = fmt.Fprint(sum, "every ", int64(s))
-	default:
-		// Of other schedules, nothing is known but their ticks.
+	if text := Text(s, loc); text != "" {
+		_, _ = fmt.Fprint(sum, text)
+	} else { // nothing is known but its ticks
 		_, _ = fmt.Fprintf(sum, "%T", s)
 		for _, year := range []int{2025, 2028} {
 			at := time.Date(year, time.January, 31, 0, 0, 0, 0, loc)
