@@ -42,8 +42,8 @@ func (m *middleware) deliver(ctx context.Context, task *asynq.Task, next asynq.H
 	d.id, d.fromServer = asynq.GetTaskID(ctx)
 	d.queue, _ = asynq.GetQueueName(ctx)
 	retried, _ := asynq.GetRetryCount(ctx)
-	most, _ := asynq.GetMaxRetry(ctx)
-	d.attempts = max(0, most-retried)
+	maxRetry, _ := asynq.GetMaxRetry(ctx)
+	d.attempts = max(0, maxRetry-retried)
 	d.intervals, _ = ctx.Value(intervalsKey{}).(time.Duration)
 	d.outcome = guard.Outcome{Adapter: "asynq", Name: m.name, Start: time.Now()}
 	if m.name == "" {

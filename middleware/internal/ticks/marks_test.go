@@ -81,6 +81,31 @@ func TestMarks_whichSpecHasReplacedTheOther(t *testing.T) {
 	}
 }
 
+// The clock of a process with another spec was a day ahead. What it has marked says nothing of the
+// ticks until then, nor that its spec has replaced this one.
+func TestMarks_ofAnotherSpecInTheFutureDoNotCount(t *testing.T) {
+	t.Parallel()
+	hourly, half := twoSpecs(t)
+	for m, from := range map[*ticks.Marks]string{hourly: "08:00", half: "09:15"} {
+		_, err := m.Begin(t.Context(), clock(t, from))
+		require.NoError(t, err)
+	}
+	_, err := hourly.Raise(t.Context(), clock(t, "10:00"))
+	require.NoError(t, err)
+	_, err = half.Raise(t.Context(), clock(t, "10:00").AddDate(0, 0, 1))
+	require.NoError(t, err)
+	require.NoError(t, half.Ahead(t.Context(), clock(t, "11:00").AddDate(0, 0, 1)))
+	for trusted, counts := range map[time.Time]bool{ticks.Trusted(clock(t, "14:00"), time.Minute): false, clock(t, "11:00").AddDate(0, 0, 1): true} {
+		own, others, err := hourly.Read(t.Context(), trusted)
+		require.NoError(t, err)
+		require.Equal(t, counts, ticks.Handled(clock(t, "12:00"), others))
+		require.Equal(t, counts, !own.Replaced(others, time.Hour).IsZero())
+	}
+	own, _, err := half.Read(t.Context(), clock(t, "14:00"))
+	require.NoError(t, err)
+	require.True(t, own.Settled(clock(t, "12:00")), "its own mark is what it has")
+}
+
 func TestRemaining_leavesOutGapsAndWhatOtherSpecsHaveHandled(t *testing.T) {
 	t.Parallel()
 	hourly, half := twoSpecs(t)
