@@ -112,10 +112,10 @@ func (b *job) writeFirst(r Record, skipped string, of ...*held) {
 	}
 }
 
-// writeFor writes down what the marker of a tick has.
-func (b *job) writeFor(done *guard.DoneError) {
+// writeFor writes down what the marker of a tick has. With Allow, a job can set other records.
+func (b *job) writeFor(tick time.Time, done *guard.DoneError) {
 	var e entry
-	if json.Unmarshal(done.Record, &e) == nil && e.Result != "" {
+	if json.Unmarshal(done.Record, &e) == nil && e.Result != "" && e.is(tick) {
 		b.write(e)
 	}
 }

@@ -164,7 +164,7 @@ func (l *looking) at(o pending) error {
 	switch {
 	case err == nil:
 	case errors.As(err, &done):
-		b.writeFor(done)
+		b.writeFor(o.tick, done)
 		b.settle(o.tick)
 		return nil
 	case errors.As(err, &busy): // by a process that runs it, or has died

@@ -204,7 +204,7 @@ func (b *job) isDone(tick, begin time.Time, err error) bool {
 	if !errors.As(err, &done) {
 		return false
 	}
-	b.writeFor(done)
+	b.writeFor(tick, done)
 	b.report(Record{Result: elsewhere, Start: begin.UTC(), End: b.now().UTC()}, done.Label, skippedDone)
 	b.settle(tick)
 	b.markAgain()
