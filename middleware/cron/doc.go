@@ -58,14 +58,13 @@
 //
 // What it does not promise: a run that dies between its side effects and its end is run again by
 // another process, within WithStartDeadline. So is one that ends while the store is away for
-// longer than its lease. If a process is killed in the first second of a run, and a deployment
-// changes the spec before another process has taken the tick over, that tick is lost. A process
-// that is paused for longer than its lease can believe for a moment that it still has it: write
-// guard.Fence(ctx) beside what the job writes. Clocks may differ by less than the tick memory;
-// the process that is ahead decides when a tick is run. While no process is up, nobody reports
-// anything: see the example of a dead man's switch. A process whose clock was set far ahead
-// leaves a mark in the future: until the clocks have reached it, nothing is caught up with after
-// a start.
+// longer than its lease. If a process is killed in the first second of a run, and replaced by one
+// with another spec after its lease has ended, that tick is lost. A process that is paused for
+// longer than its lease can believe for a moment that it still has it: write guard.Fence(ctx)
+// beside what the job writes. Clocks may differ by less than the tick memory; the process that is
+// ahead decides when a tick is run. While no process is up, nobody reports anything: see the
+// example of a dead man's switch. A process whose clock was set far ahead leaves a mark in the
+// future: until the clocks have reached it, nothing is caught up with after a start.
 //
 // If the schedule of a job changes, ticks count from the start of the first process that has the
 // new one. Each spec has a mark of its own, which processes with another spec do not move. So the

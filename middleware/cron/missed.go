@@ -13,10 +13,11 @@ import (
 
 // findMissed adds the ticks from before this process was up that have no outcome to the backlog.
 func (b *job) findMissed(k known) error {
-	var missed span
+	var missed, previous span
 	born := b.bornAt()
 	if b.isNew { // a process whose clock is behind may take these, and die in them
 		missed = b.come(b.schedule, born.Add(-ticks.MaxSkew), born)
+		previous = b.ofPrevious(k, born)
 	} else {
 		var err error
 		if missed, err = b.unsettled(k, born); err != nil {
@@ -26,12 +27,26 @@ func (b *job) findMissed(k known) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.addPending(missed, b.isNew)
+	b.addPending(previous, true)
 	for _, r := range k.running(time.Time{}) {
 		b.addPending(span{ticks: []time.Time{r.Tick}}, true)
 	}
 	b.first = b.first && !slices.ContainsFunc(k.view, func(e entry) bool { return e.Result != "" })
 	b.checked = true
 	return nil
+}
+
+// ofPrevious returns the ticks of the spec that this one replaces that may still be started, and
+// have no outcome. If a process has begun one and died in it, no other process may be left that
+// knows of it.
+func (b *job) ofPrevious(k known, born time.Time) span {
+	if len(k.others) == 0 {
+		return span{}
+	}
+	last := slices.MaxFunc(k.others, func(a, b *ticks.State) int { return a.First().Compare(b.First()) })
+	others := slices.DeleteFunc(slices.Clone(k.others), func(s *ticks.State) bool { return s == last })
+	schedule := ticks.Remaining{Schedule: last.Schedule, Own: last, Others: others}
+	return b.come(schedule, ticks.Later(last.Mark(), born.Add(-b.deadline)), born)
 }
 
 // endRunsByHand ends the records of runs by hand that were lost with their process, if the job

@@ -174,3 +174,37 @@ func TestCatchUp_whileTheStoreIsSlowCostsNoCurrentTick(t *testing.T) {
 		}
 	}
 }
+
+// A process dies in the first second of a run, so that it is not on record, and a deployment
+// changes the spec before another process has taken the tick over.
+func TestDeath_beforeTheSpecChanges(t *testing.T) {
+	t.Parallel()
+	for title, test := range map[string]struct {
+		start string
+		want  []string
+	}{
+		"before the lease ends":  {"2026-06-15T12:02:20Z", []string{"12:01:00 ran", "12:02:00 ran"}},
+		"after that, see doc.go": {"2026-06-15T12:02:40Z", []string{"12:01:00 ran"}},
+	} {
+		t.Run(title, func(t *testing.T) {
+			t.Parallel()
+			onSite(t, noon, func(s *site) {
+				old := s.process("old", setup{})
+				old.add("job", "1,2 * * * *", func(context.Context) error {
+					if len(s.ticks()) == 2 {
+						old.die()
+						time.Sleep(time.Minute) // virtual time
+					}
+					return nil
+				})
+				old.cron.Start()
+				s.until(test.start)
+				p := s.process("new", setup{})
+				p.add("job", "0 3 * * *", nil)
+				p.cron.Start()
+				s.until("2026-06-15T12:06:00Z")
+				require.Equal(s.t, test.want, p.outcomes("job"))
+			})
+		})
+	}
+}

@@ -36,7 +36,7 @@ func (s *State) Mark() time.Time { return instant(max(s.first, s.mark)) }
 // ticks has none: a process that had the spec then, and could not say so, has to see to it.
 func (s *State) Settled(tick time.Time) bool {
 	at := tick.UnixMilli()
-	return s.ahead[at] || at <= s.mark && s.skips(tick).IsZero()
+	return s.ahead[at] || at > s.first && at <= s.mark && s.skips(tick).IsZero()
 }
 
 // Handled reports whether processes with other specs have given a tick its outcome.
