@@ -24,7 +24,7 @@ func (j *Jobs) watchClock() {
 	for wait := longestSleep; ; {
 		select {
 		case <-time.After(wait):
-		case <-j.closing:
+		case <-j.open.Done():
 			return
 		}
 		now := j.now()

@@ -104,7 +104,7 @@ func (j *Jobs) newJob(name, spec string, schedule cron.Schedule, f func(ctx cont
 			return nil, err
 		}
 	}
-	b.leaving, b.leave = context.WithCancel(context.Background())
+	b.leaving, b.leave = context.WithCancel(j.open)
 	return b, nil
 }
 

@@ -24,16 +24,17 @@ type Jobs struct {
 	ctx  context.Context // of all runs: cron passes none
 	stop context.CancelCauseFunc
 
-	closing chan struct{} // closed when Close begins
-	watch   sync.Once     // starts watchClock
+	open context.Context // ends when Close begins
+	shut context.CancelFunc
+
+	watch sync.Once // starts watchClock
 
 	warnOfZones sync.Once // reports that processes are in two time zones
 
 	mu      sync.Mutex
 	jobs    map[string]*job
-	closed  bool
 	running int
-	idle    chan struct{} // closed when nothing runs any more, after Close
+	idle    chan struct{} // closed when nothing runs any more, after Close has begun
 }
 
 // New returns Jobs that the Cron runs. The Cron is started and stopped by its own methods. The
@@ -60,8 +61,9 @@ func New(g *guard.Guard, c *cron.Cron, opts ...Option) (*Jobs, error) {
 		return nil, l.Err
 	}
 	j := &Jobs{
-		Control: control, cron: c, set: s, jobs: map[string]*job{}, closing: make(chan struct{}),
+		Control: control, cron: c, set: s, jobs: map[string]*job{}, idle: make(chan struct{}),
 	}
+	j.open, j.shut = context.WithCancel(context.Background())
 	j.ctx, j.stop = context.WithCancelCause(context.Background())
 	return j, nil
 }
@@ -119,7 +121,7 @@ func (j *Jobs) add(b *job) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	switch {
-	case j.closed:
+	case j.open.Err() != nil:
 		return fmt.Errorf("guardcron: job %q: %w", b.name, &guard.ClosedError{Key: b.name})
 	case taken || j.jobs[b.name] != nil:
 		return fmt.Errorf("guardcron: job %q: %w", b.name, refused.Setting("name", fmt.Sprintf("%q", b.name), "is that of another job"))
@@ -207,7 +209,7 @@ func (j *Jobs) inBackground(f func()) bool {
 func (j *Jobs) begin() bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if j.closed {
+	if j.open.Err() != nil {
 		return false
 	}
 	j.running++
@@ -217,9 +219,8 @@ func (j *Jobs) begin() bool {
 func (j *Jobs) end() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if j.running--; j.running == 0 && j.idle != nil {
+	if j.running--; j.running == 0 && j.open.Err() != nil {
 		close(j.idle)
-		j.idle = nil
 	}
 }
 
@@ -230,35 +231,25 @@ func (j *Jobs) end() {
 // several times.
 func (j *Jobs) Close(ctx context.Context) error {
 	j.mu.Lock()
-	if !j.closed {
-		close(j.closing)
+	if j.open.Err() == nil && j.running == 0 {
+		close(j.idle)
 	}
-	j.closed = true
-	var idle chan struct{}
-	if j.running > 0 {
-		if j.idle == nil {
-			j.idle = make(chan struct{})
-		}
-		idle = j.idle
-	}
-	for _, job := range j.jobs {
-		job.leave()
-	}
+	j.shut()
+	runs := j.running > 0
 	j.mu.Unlock()
-	if idle == nil {
-		j.stop(errClosed)
+	defer j.stop(errClosed)
+	if !runs {
 		return nil
 	}
 	select {
-	case <-idle:
-		j.stop(errClosed)
+	case <-j.idle:
 		return nil
 	case <-ctx.Done():
 	}
 	j.stop(errClosed)
 	// Runs that heed their context return in a moment, and release their leases.
 	select {
-	case <-idle:
+	case <-j.idle:
 		return fmt.Errorf("guardcron: runs were ended: %w", ctx.Err())
 	case <-time.After(closeGrace):
 		j.mu.Lock()
