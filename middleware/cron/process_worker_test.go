@@ -226,7 +226,9 @@ func cronProcess() {
 // halt sends this process a signal that stops it at once, but not between a last write and its
 // end.
 func (w *procWorker) halt(kind string, s syscall.Signal) {
-	w.ending.Lock()
+	for !w.ending.TryLock() { // Lock would keep other runs from their ends meanwhile, for seconds
+		time.Sleep(time.Millisecond)
+	}
 	defer w.ending.Unlock()
 	_ = w.log.write(procEvent{Kind: kind, Who: w.order.Who})
 	_ = syscall.Kill(os.Getpid(), s)
