@@ -37,7 +37,7 @@ type cleaner struct {
 
 	mu        sync.Mutex
 	waiting   orphanHeap // orphans that the store may have, and that are not tried now
-	spare     orphanHeap // orphans that give way to others, and that are not tried now
+	droppable orphanHeap // orphans that give way to others, and that are not tried now
 	trying    int
 	running   bool
 	closing   bool
@@ -78,7 +78,7 @@ func (c *cleaner) add(o orphan) {
 func (c *cleaner) enqueue(o *orphan) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.waiting)+len(c.spare)+c.trying >= maxOrphans && !c.makeRoom() {
+	if len(c.waiting)+len(c.droppable)+c.trying >= maxOrphans && !c.makeRoom() {
 		o.err = errTooManyOrphans
 		o.report(c.guard, false)
 		return true
@@ -99,13 +99,13 @@ func (c *cleaner) enqueue(o *orphan) bool {
 // makeRoom drops an orphan that gives way to others, and reports whether there is one. c.mu must
 // be held.
 func (c *cleaner) makeRoom() bool {
-	last := len(c.spare) - 1
+	last := len(c.droppable) - 1
 	if last < 0 {
 		return false
 	}
-	c.drop(c.spare[last])
-	c.spare[last] = nil
-	c.spare = c.spare[:last] // the rest is still a heap
+	c.drop(c.droppable[last])
+	c.droppable[last] = nil
+	c.droppable = c.droppable[:last] // the rest is still a heap
 	return true
 }
 
@@ -138,8 +138,8 @@ func (c *cleaner) startDue(ctx context.Context) (next time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := c.guard.clock.Now()
-	next = min(c.startFrom(ctx, &c.waiting, now), c.startFrom(ctx, &c.spare, now))
-	if len(c.waiting)+len(c.spare)+c.trying == 0 {
+	next = min(c.startFrom(ctx, &c.waiting, now), c.startFrom(ctx, &c.droppable, now))
+	if len(c.waiting)+len(c.droppable)+c.trying == 0 {
 		c.running = false
 		return -1
 	}
@@ -185,9 +185,9 @@ func (c *cleaner) tryAndPlan(ctx context.Context, o *orphan) {
 		switch {
 		case c.ended(o, c.guard.clock.Now()):
 			c.drop(o)
-		case o.isSpare():
+		case o.isDroppable():
 			c.plan(o)
-			heap.Push(&c.spare, o)
+			heap.Push(&c.droppable, o)
 		default:
 			heap.Push(&c.waiting, o)
 		}
@@ -202,13 +202,13 @@ func (c *cleaner) expedite() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.closing = true
-	for _, o := range c.spare {
+	for _, o := range c.droppable {
 		c.plan(o)
 	}
-	heap.Init(&c.spare)
+	heap.Init(&c.droppable)
 }
 
-// plan sets when to clean up a spare orphan next, if the Guard is closed. c.mu must be held.
+// plan sets when to clean up a droppable orphan next, if the Guard is closed. c.mu must be held.
 func (c *cleaner) plan(o *orphan) {
 	switch {
 	case !c.closing:
@@ -293,7 +293,7 @@ func (c *cleaner) unreleased() int {
 	defer c.mu.Unlock()
 	n := c.lost
 	now := c.guard.clock.Now()
-	for _, q := range []orphanHeap{c.waiting, c.spare} {
+	for _, q := range []orphanHeap{c.waiting, c.droppable} {
 		for _, o := range q {
 			if o.isUnresolved(now) {
 				n++

@@ -36,26 +36,26 @@ func Queues(g *Guard) int {
 	return g.queues.Len()
 }
 
-// FillCleaner fills g's cleaner with as many orphans as it keeps. spare of them give way to
+// FillCleaner fills g's cleaner with as many orphans as it keeps. droppable of them give way to
 // others. Only those that one more orphan is compared with, or replaces, exist: using another one
 // panics. empty empties the cleaner.
-func FillCleaner(g *Guard, spare int) (empty func()) {
+func FillCleaner(g *Guard, droppable int) (empty func()) {
 	c := &g.cleaner
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.running = true
-	c.waiting, c.spare = make(orphanHeap, maxOrphans-spare), make(orphanHeap, spare)
+	c.waiting, c.droppable = make(orphanHeap, maxOrphans-droppable), make(orphanHeap, droppable)
 	for i := len(c.waiting); i > 0; {
 		i = (i - 1) / 2
 		c.waiting[i] = &orphan{}
 	}
-	if spare > 0 {
-		c.spare[spare-1] = &orphan{state: orphanAnswered}
+	if droppable > 0 {
+		c.droppable[droppable-1] = &orphan{state: orphanAnswered}
 	}
 	return func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		c.running, c.waiting, c.spare = false, nil, nil
+		c.running, c.waiting, c.droppable = false, nil, nil
 	}
 }
 

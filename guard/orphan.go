@@ -71,9 +71,9 @@ func (o *orphan) isUnresolved(now time.Duration) bool {
 	return o.state == orphanUnanswered && (o.leave != nil || now < o.since+o.claim.TTL)
 }
 
-// isSpare reports whether the orphan may be dropped to make room: the store has answered a
+// isDroppable reports whether the orphan may be dropped to make room: the store has answered a
 // clean-up, or none can succeed.
-func (o *orphan) isSpare() bool { return o.state != orphanUnanswered || o.permanent }
+func (o *orphan) isDroppable() bool { return o.state != orphanUnanswered || o.permanent }
 
 // note takes the answer to a clean-up that was sent at an instant.
 func (o *orphan) note(g *Guard, sent time.Duration, err error) {

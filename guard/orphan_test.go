@@ -38,17 +38,17 @@ func abandon(t *testing.T, g *guard.Guard, key string) {
 // A call that leaves an orphan touches no other orphan but the few on its way into the heap, also
 // if there are as many as the cleaner keeps.
 func TestOrphans_doNotMakeACallMoreExpensive(t *testing.T) {
-	for name, spare := range map[string]int{"all may be held": 0, "some only wait to be released again": 5000, "one waits to be released again": 1} {
+	for name, droppable := range map[string]int{"all may be held": 0, "some only wait to be released again": 5000, "one waits to be released again": 1} {
 		t.Run(name, func(t *testing.T) {
 			var orphans events[guard.OrphanEvent]
 			inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
-				empty := guard.FillCleaner(g, spare)
+				empty := guard.FillCleaner(g, droppable)
 				store.leaveOnAnswer()
 				abandon(t, g, "k")
 				empty()
 				synctest.Wait()
 				require.Len(t, orphans.all(), 1)
-				require.Equal(t, spare > 0, orphans.all()[0].Pending, "there is room for it")
+				require.Equal(t, droppable > 0, orphans.all()[0].Pending, "there is room for it")
 			}, guard.WithHook(guard.Hook{Orphan: orphans.record}))
 		})
 	}

@@ -33,8 +33,9 @@ func AsyncOf(l Locker) Async {
 }
 
 // Each makes a Locker an Async by a goroutine for each call. A call that panics or ends its
-// goroutine has an error as its answer. The Start method of a Locker that has something better only
-// for some calls can pass on the others to it.
+// goroutine has an error as its answer. A goroutine goes on after ctx has ended if the call does,
+// and guard.Guard.Close does not count it. The Start method of a Locker that has something better
+// only for some calls can pass on the others to it.
 type Each struct{ Locker }
 
 // Start implements Async.
