@@ -50,6 +50,7 @@ func TestRecord_ofAnUnknownType(t *testing.T) {
 	require.Equal(t, idempotency.NotReplayable, o.Result)
 	require.ErrorAs(t, o.Err, new(*idempotency.RecordError))
 	require.ErrorContains(t, o.Err, "this program does not have the type of its message, type.googleapis.com/unknown.Reply")
+	require.Equal(t, idempotency.Mismatch, guardgrpc.ResultOf(s.call(t.Context(), "k", "another").err), "whatever the reply is")
 }
 
 // A handler that returns no message has run: a retry does not run it again.
