@@ -9,10 +9,7 @@ import (
 	"github.com/seed-1795987d/onerun/middleware/internal/idempotent"
 )
 
-// The defaults.
-const (
-	defaultMaxBody = 1 << 20
-)
+const defaultMaxBody = 1 << 20
 
 // An Option is a setting of New: one of this package, or an idempotency.Option, which guardhttp and
 // guardgrpc share. New refuses a setting that cannot work.

@@ -2,6 +2,7 @@ package guardhttp
 
 import (
 	"errors"
+	"maps"
 	"net/http"
 	"slices"
 	"strconv"
@@ -76,12 +77,10 @@ func forOrigin(recorded, h http.Header, r *http.Request) error {
 	if len(allowed) == 0 || slices.Equal(allowed, []string{"*"}) || slices.Equal(allowed, []string{origin}) {
 		return nil
 	}
-	for name := range recorded {
-		name := http.CanonicalHeaderKey(name)
-		if strings.HasPrefix(name, "Access-Control-") || name == "Timing-Allow-Origin" {
-			deleteField(recorded, name)
-		}
-	}
+	maps.DeleteFunc(recorded, func(name string, _ []string) bool {
+		name = http.CanonicalHeaderKey(name)
+		return strings.HasPrefix(name, "Access-Control-") || name == "Timing-Allow-Origin"
+	})
 	if origin == "" || len(fieldOf(h, "Access-Control-Allow-Origin")) > 0 {
 		return nil
 	}
@@ -96,14 +95,6 @@ func fieldOf(h http.Header, canonical string) (values []string) {
 		}
 	}
 	return values
-}
-
-func deleteField(h http.Header, canonical string) {
-	for name := range h {
-		if http.CanonicalHeaderKey(name) == canonical {
-			delete(h, name)
-		}
-	}
 }
 
 // addVary adds recorded values of Vary to those that outer middleware has set for this request.
