@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"reflect"
 	"time"
+
+	"github.com/felixge/httpsnoop"
 )
 
 // http.ResponseController looks inside of a writer that can only be unwrapped, such as those of
@@ -75,6 +77,28 @@ func (d *deeper) FlushError() error {
 func (d *deeper) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return d.recorder.hijack(http.NewResponseController(d.ResponseWriter).Hijack)
 }
+
+// hijack takes over the connection.
+func (c *recorder) hijack(next httpsnoop.HijackFunc) (net.Conn, *bufio.ReadWriter, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.open() {
+		return nil, nil, errEnded
+	}
+	if c.status != 0 {
+		c.settle()
+		c.pass()
+	}
+	conn, rw, err := next()
+	if err == nil {
+		c.take()
+		c.pass()
+	}
+	return conn, rw, err
+}
+
+// take notes that the handler has taken over the connection. c.mu must be held.
+func (c *recorder) take() { c.taken, c.lost, c.body = true, true, nil }
 
 // maxWriters bounds how many writers are unwrapped: Unwrap methods may lead in a circle.
 const maxWriters = 100

@@ -66,6 +66,56 @@ func TestOuter_theFirstStatusCounts(t *testing.T) {
 	}
 }
 
+// An outerFlusher also has optional methods of its own. It may flush in name only.
+type outerFlusher struct {
+	*outerWriter
+	flushes bool
+}
+
+func (w outerFlusher) Flush() {
+	if w.flushes {
+		w.WriteHeader(http.StatusOK)
+		_ = http.NewResponseController(w.ResponseWriter).Flush()
+	}
+}
+
+func (w outerFlusher) WriteString(s string) (int, error) { return w.Write([]byte(s)) }
+
+// A handler that flushes first has answered 200, and without a content type, whatever a writer in
+// front makes of the flush.
+func TestOuter_flushFirst(t *testing.T) {
+	t.Parallel()
+	store := contentRedis(t)
+	contentProtocols(t, func(t *testing.T, http2 bool) {
+		for _, flushes := range []bool{true, false} {
+			site := store.site(t, contentSetup{
+				http2: http2,
+				handler: func(w http.ResponseWriter, _ *http.Request) {
+					_ = http.NewResponseController(w).Flush()
+					w.WriteHeader(http.StatusNotFound)
+					_, _ = io.WriteString(w, "text")
+				},
+				mount: func(idempotent func(http.Handler) http.Handler, h http.Handler) http.Handler {
+					return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+						idempotent(h).ServeHTTP(outerFlusher{&outerWriter{ResponseWriter: w}, flushes}, r)
+					})
+				},
+			})
+			key := rand.Text()
+			first := site.post(t, key, "")
+			require.Equal(t, http.StatusOK, first.status)
+			again := site.post(t, key, "")
+			require.True(t, again.replayed())
+			require.Equal(t, http.StatusOK, again.status)
+			require.Equal(t, "text", again.body)
+			require.Empty(t, again.header["Content-Type"])
+			if flushes {
+				again.requireReplayOf(t, first)
+			}
+		}
+	})
+}
+
 // What a writer in front adds to the header reaches the client, also if another one in front of
 // that sends the header only in the end.
 func TestOuter_whatAWriterAddsIsSent(t *testing.T) {

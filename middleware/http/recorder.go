@@ -114,28 +114,6 @@ func newRecorder(w http.ResponseWriter, how recording) *recorder {
 // open reports whether the handler may still write.
 func (c *recorder) open() bool { return c.free || !c.closed.Load() }
 
-// hijack takes over the connection.
-func (c *recorder) hijack(next httpsnoop.HijackFunc) (net.Conn, *bufio.ReadWriter, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !c.open() {
-		return nil, nil, errEnded
-	}
-	if c.status != 0 {
-		c.settle()
-		c.pass()
-	}
-	conn, rw, err := next()
-	if err == nil {
-		c.take()
-		c.pass()
-	}
-	return conn, rw, err
-}
-
-// take notes that the handler has taken over the connection. c.mu must be held.
-func (c *recorder) take() { c.taken, c.lost, c.body = true, true, nil }
-
 // writeHeader notes a status, and keeps it or sends it. An informational one in front of the
 // answer's is always sent. So is one that is none: net/http panics.
 func (c *recorder) writeHeader(status int) {
@@ -298,14 +276,22 @@ func (c *recorder) flush(next func() error) error {
 	case !c.open():
 		return errEnded
 	}
+	begun := c.status != 0
 	c.start()
-	if c.holding {
+	if !c.lost {
 		c.sniff()
 	}
 	if c.gone && !c.lost && c.tolerant {
 		return nil
 	}
 	c.mayBlock()
+	switch { // a writer in front may flush in name only, and take another status after it
+	case begun:
+	case c.holding:
+		c.called = true
+	default:
+		c.inner.WriteHeader(c.status)
+	}
 	c.pass()
 	if err := next(); err != nil && !c.forgives(err) {
 		return err
