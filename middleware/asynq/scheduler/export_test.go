@@ -56,6 +56,11 @@ func TickNames(task *asynq.Task, tick time.Time, opts ...asynq.Option) (taskID, 
 	return e.tickNames(tick)
 }
 
+// SetClock has the clock of a Scheduler be ahead of the real one, or behind.
+func SetClock(s *Scheduler, ahead time.Duration) {
+	s.runner.now = func() time.Time { return wallClock().Add(ahead) }
+}
+
 // A Replica is a scheduler without asynq, whose clock is off: for virtual time.
 type Replica struct{ runner *runner }
 

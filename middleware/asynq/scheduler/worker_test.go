@@ -30,6 +30,8 @@ type schedulerOrder struct {
 	Manager bool
 	Zone    string
 	TTL     time.Duration
+	Ahead   time.Duration // its clock
+	CatchUp int
 	// "pre": between the lease and the enqueueing; "release": between the enqueueing and the
 	// marker
 	Block   string
@@ -129,10 +131,11 @@ func runScheduler(say func(...any)) error {
 		}
 		return m.Run()
 	}
-	s, err := guardscheduler.New(g, conn, opts, guardscheduler.WithLease(guard.WithTTL(order.TTL)))
+	s, err := guardscheduler.New(g, conn, opts, guardscheduler.WithLease(guard.WithTTL(order.TTL)), guardscheduler.WithCatchUp(order.CatchUp))
 	if err != nil {
 		return err
 	}
+	guardscheduler.SetClock(s, order.Ahead)
 	for _, e := range order.Entries {
 		if _, err := s.Register(e.Spec, asynq.NewTask(e.Type, nil), asynq.Queue(e.Queue)); err != nil {
 			return err
