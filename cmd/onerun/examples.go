@@ -84,7 +84,7 @@ var examples = map[string][]string{
 	},
 	"migrate": {
 		"onerun migrate --store 'postgres://10.0.0.6/app?sslmode=verify-full'",
-		"onerun migrate --store 'postgres://10.0.0.6/app?table=jobs.leases'",
+		"onerun migrate --store sqlite:/var/lib/app/leases.db",
 	},
 	"completion": {
 		"source <(onerun completion bash)",

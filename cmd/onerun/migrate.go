@@ -15,7 +15,7 @@ type migrateCommand struct{}
 // Help implements kong.HelpProvider.
 func (c *migrateCommand) Help() string {
 	return `It changes nothing if the table exists. Programs can create it as well, by Migrate or Schema of
-package backend/postgres.`
+packages backend/postgres and backend/sqlite.`
 }
 
 // Run creates the table.
@@ -25,12 +25,12 @@ func (c *migrateCommand) Run(g *globals) error {
 		return err
 	}
 	defer func() { _ = servers.Close() }()
-	if servers.Postgres == nil {
-		return errors.New("migrate: Redis needs no tables; it is for a store such as postgres://…")
+	if servers.Table == nil {
+		return errors.New("migrate: Redis needs no tables; it is for a store such as postgres://… or sqlite:FILE")
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	if err := servers.Postgres.Migrate(ctx); err != nil {
+	if err := servers.Table.Migrate(ctx); err != nil {
 		return err
 	}
 	return g.print(map[string]any{"migrated": true}, func(w *terminal.Page) { w.Line("the table exists") })

@@ -84,8 +84,8 @@ var flags = map[string]string{
 	"WithOwner": "--owner", "WithMargin": "--grace", "WithNamespace": "--namespace", "nodes": "--redis", "WithPlainKeys": "--plain", "WithTable": "--store",
 }
 
-// noTable is the code of PostgreSQL for a table that does not exist.
-const noTable = "SQLSTATE 42P01"
+// noTable is what an error says if Migrate cures it.
+const noTable = "call Migrate"
 
 // flagNames replaces the names of options by those of flags, longer names first: WithOncePer begins
 // with WithOnce.

@@ -22,7 +22,7 @@ import (
 	guardcron "github.com/seed-1795987d/onerun/middleware/cron"
 )
 
-// A postgresSite runs commands on a PostgreSQL, and has no Redis.
+// A postgresSite runs commands on a store that speaks SQL, and has no Redis.
 type postgresSite struct {
 	*site
 	url string
@@ -95,6 +95,52 @@ func TestStore_allCommandsOnPostgreSQL(t *testing.T) {
 	require.Regexp(t, `ok +try WithShared +works`, out)
 	_, out, _ = s.run("doctor", "--timeout=2s", "--store=postgres://db.invalid/x?sslmode=require")
 	require.Regexp(t, `note +tls +.*use sslmode=verify-full`, out)
+}
+
+// Two terminals, and no server.
+func TestStore_commandsOnSQLite(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s := &postgresSite{&site{t: t, dir: dir}, "sqlite:leases.db"}
+	code, out, errs := s.run("run", "report", "--", "true")
+	require.Equal(t, 125, code, out)
+	require.Contains(t, errs, `"onerun migrate" creates the table`)
+	code, out, _ = s.run("doctor")
+	require.Equal(t, 1, code, out)
+	require.Contains(t, out, `"onerun migrate" turns on WAL`)
+	require.Equal(t, "the table exists\n", s.ok("migrate"))
+	s.ok("migrate")
+
+	holder := execute(t, s.command("run", "--ttl=9s", "--label=web-1", "report", "--", "sh", "-c", "echo >began; exec sleep 100"))
+	s.written("began")
+	require.Regexp(t, `(?s)^report is held\n +by +web-1\n  since`, s.ok("show", "report"))
+	require.Regexp(t, `(?m)^report +held +\S+ +\S+ +web-1$`, s.ok("ls"))
+	require.Equal(t, 75, first(s.run("run", "report", "--", "true")))
+	require.Regexp(t, `^broken: report was held by web-1`, s.ok("break", "report", "--by=alice"))
+	s.ok("run", "--wait=20s", "report", "--", "true")
+	require.Equal(t, 124, holder.wait())
+	require.Regexp(t, `alice +break +report`, s.ok("log"))
+	s.ok("run", "--once=1h", "nightly", "--", "true")
+	require.Contains(t, s.ok("show", "nightly"), "nightly is done")
+	s.ok("forget", "nightly")
+	s.ok("run", "--shared", "k", "--", "true")
+	out = s.ok("doctor")
+	require.Contains(t, out, "sqlite: promises here")
+	require.Regexp(t, `ok +try cron +works`, out)
+	s.ok("migrate", "--store=sqlite:leases.db?table=jobs")
+	require.Contains(t, s.ok("show", "--store=sqlite:leases.db?table=jobs", "k"), "k is free")
+	for want, args := range map[string][]string{
+		"--store: the URL cannot be used: it names no f": {"--store=sqlite:"},
+		"use sqlite:FILE":                    {"--store=sqlite:leases.db?mode=ro"},
+		"--store: a file of SQLite must be":  {"--store=sqlite:leases.db,redis://a"},
+		"--backend: redlock is":              {"--backend=redlock"},
+		"--plain: has no effect on SQLite":   {"--plain=%s"},
+		"--tls-cert and --tls-key have no e": {"--tls-ca=file"},
+	} {
+		code, out, errs := s.run(append([]string{"show", "k"}, args...)...)
+		require.Equal(t, 125, code, out)
+		require.Contains(t, errs, want)
+	}
 }
 
 // The commands about jobs.

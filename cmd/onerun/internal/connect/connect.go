@@ -1,6 +1,7 @@
 package connect
 
 import (
+	"context"
 	"database/sql"
 	"errors"
 	"fmt"
@@ -8,11 +9,11 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/seed-1795987d/onerun/backend/postgres"
 	"github.com/seed-1795987d/onerun/backend/redlock"
 	"github.com/seed-1795987d/onerun/backend/reentrant"
 	"github.com/seed-1795987d/onerun/backend/single"
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
 // The backends.
@@ -34,14 +35,23 @@ type Config struct {
 type Servers struct {
 	// Clients has one client, or one for each node of a RedLock.
 	Clients []redis.UniversalClient
-	// DB and Postgres are nil on Redis, and there are no Clients on PostgreSQL.
-	DB       *sql.DB
-	Postgres *postgres.Locker
-	Locker   guard.Locker
+	// DB and Table are nil on Redis, and there are no Clients on other stores.
+	DB     *sql.DB
+	Table  Table
+	Locker guard.Locker
 	// Unverified says that a PostgreSQL is on the network, and that its certificate is not checked.
 	Unverified bool
 	// Plain are the options of single on these servers.
 	Plain []single.Option
+}
+
+// A Table is a Locker on a database that speaks SQL.
+type Table interface {
+	guard.Locker
+	driver.Describer
+	driver.Warner
+	// Migrate creates the table.
+	Migrate(ctx context.Context) error
 }
 
 // Nodes is how many stores have the leases: those of a quorum, or one.
@@ -54,8 +64,14 @@ func Open(c Config) (*Servers, error) {
 		return nil, errors.New("--redis: is missing; ONERUN_REDIS, --store and ONERUN_STORE can name the store as well")
 	}
 	s := &Servers{}
-	if slices.ContainsFunc(c.URLs, isPostgres) {
-		if err := s.openPostgres(c); err != nil {
+	for _, store := range []struct {
+		is   func(address string) bool
+		open func(c Config) error
+	}{{isPostgres, s.openPostgres}, {isSQLite, s.openSQLite}} {
+		if !slices.ContainsFunc(c.URLs, store.is) {
+			continue
+		}
+		if err := store.open(c); err != nil {
 			_ = s.Close()
 			return nil, err
 		}

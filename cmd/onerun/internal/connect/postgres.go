@@ -57,9 +57,9 @@ func (s *Servers) openPostgres(c Config) error {
 	}
 	s.DB = stdlib.OpenDB(*config)
 	s.DB.SetMaxOpenConns(connections)
-	s.Postgres = postgres.New(s.DB, opts...)
-	s.Locker, s.Unverified = s.Postgres, isUnverified(config)
-	return s.Postgres.Describe().Err
+	s.Table = postgres.New(s.DB, opts...)
+	s.Locker, s.Unverified = s.Table, isUnverified(config)
+	return s.Table.Describe().Err
 }
 
 // isUnverified reports whether a host of the configuration is reached without a check of whose it

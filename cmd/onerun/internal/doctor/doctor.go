@@ -91,8 +91,8 @@ func Examine(ctx context.Context, servers *connect.Servers, c Config) *Report {
 			found[i] = examine(ctx, client, c)
 		})
 	}
-	if servers.Postgres != nil {
-		found = [][]*Server{examinePostgres(ctx, servers, c)}
+	if servers.Table != nil {
+		found = [][]*Server{examineTable(ctx, servers, c)}
 	}
 	all.Wait()
 	for _, some := range found {
@@ -107,7 +107,7 @@ func Examine(ctx context.Context, servers *connect.Servers, c Config) *Report {
 		}
 	}
 	r.Backends = backends(r.Servers, servers, c)
-	used := func(b Backend) bool { return (b.Name == c.Backend || b.Name == postgresName) && !b.Works }
+	used := func(b Backend) bool { return (b.Name == c.Backend || servers.Table != nil) && !b.Works }
 	if r.Problems == 0 && slices.ContainsFunc(r.Backends, used) {
 		r.Problems = 1
 	}

@@ -2,36 +2,15 @@ package doctor
 
 import (
 	"context"
-	"crypto/rand"
-	"fmt"
-	"strings"
 	"time"
 
 	"github.com/seed-1795987d/onerun/cmd/onerun/internal/connect"
-	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
 const postgresName = "postgres"
 
 // oldestPostgres is the oldest version that the backend supports, as server_version_num has it.
 const oldestPostgres = 120000
-
-// examinePostgres examines a PostgreSQL. Its address is not printed with its user and password.
-func examinePostgres(ctx context.Context, of *connect.Servers, c Config) []*Server {
-	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
-	defer cancel()
-	s := &Server{Addr: postgresName, rights: map[string]error{}}
-	if of.Unverified {
-		s.add("tls", Note, "anyone on the network could be the server: use sslmode=verify-full, with sslrootcert for an authority of your own")
-	}
-	if s.reachPostgres(ctx, of) {
-		s.tryPostgres(ctx, of, c)
-		for _, err := range of.Postgres.Warnings(ctx) {
-			s.add("settings", Note, "%s", strings.TrimPrefix(err.Error(), "postgres: "))
-		}
-	}
-	return []*Server{s}
-}
 
 // reachPostgres checks whether the server answers, its version, its role and its clock.
 func (s *Server) reachPostgres(ctx context.Context, of *connect.Servers) bool {
@@ -70,48 +49,10 @@ func (s *Server) reachPostgres(ctx context.Context, of *connect.Servers) bool {
 	return true
 }
 
-// tryPostgres tries each feature on a key of its own.
-func (s *Server) tryPostgres(ctx context.Context, of *connect.Servers, c Config) {
-	for _, f := range []struct {
-		name  string
-		state State // if it does not work
-		try   func(ctx context.Context, l driver.Locker, key string) error
-	}{
-		{postgresName, Problem, tryLease}, {"WithShared", Note, trySharing}, {"cron", Note, tryLedger},
-	} {
-		key := scratch + "-" + rand.Text()
-		err := f.try(ctx, of.Locker, driver.JoinNamespace(c.Namespace, key))
-		if s.rights[f.name] = err; err == nil {
-			s.add("try "+f.name, OK, "works")
-			continue
-		}
-		text := fmt.Sprintf("does not work: %s", reason(err))
-		if strings.Contains(text, "42P01") {
-			text += `; "onerun migrate" creates the table`
-		}
-		s.add("try "+f.name, f.state, "%s", text)
-	}
-}
-
 // onPostgres says what the backend promises on a PostgreSQL.
 func onPostgres(s *Server) Backend {
-	b := Backend{Name: postgresName, Works: true, Promises: []string{}, Limits: []string{}}
-	for _, check := range s.Checks {
-		switch check.State {
-		case Problem:
-			b.Works = false
-			b.Limits = append(b.Limits, check.Name+": "+check.Text)
-		case Note:
-			b.Limits = append(b.Limits, check.Name+": "+check.Text)
-		case OK, Unknown:
-		}
-	}
-	if b.Works {
-		b.Promises = []string{
-			"one holder of a key at a time, also across a restart of the server",
-			"fences that grow, which a transaction can check",
-		}
-		b.Limits = append(b.Limits, "no WithFair", "a failover to an asynchronous standby can forget the newest leases")
-	}
-	return b
+	return s.onTable(postgresName, []string{
+		"one holder of a key at a time, also across a restart of the server",
+		"fences that grow, which a transaction can check",
+	}, "no WithFair", "a failover to an asynchronous standby can forget the newest leases")
 }
