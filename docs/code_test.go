@@ -133,10 +133,11 @@ var target string
 		},
 	},
 	{
-		dir: "internal/verify", uses: `pgx`,
+		dir: "internal/verify", uses: `pgx|modernc`,
+		aliases: map[string]string{"sqlitedriver": "modernc.org/sqlite"}, // sqlite is our package
 		imports: []string{
 			"context", "database/sql", "github.com/jackc/pgx/v5", "github.com/jackc/pgx/v5/stdlib",
-			module + "/backend/postgres", module + "/guard",
+			module + "/backend/postgres", module + "/backend/sqlite", module + "/guard",
 		},
 	},
 	{
