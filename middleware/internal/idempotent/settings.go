@@ -1,15 +1,11 @@
 package idempotent
 
 import (
-	"crypto/hmac"
-	"encoding/base64"
-	"errors"
 	"fmt"
 	"time"
 
 	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/middleware/idempotency"
-	"github.com/seed-1795987d/onerun/middleware/internal/keys"
 )
 
 // scopesThatWait is how many scopes may use up all places for waiters together, by default.
@@ -150,62 +146,3 @@ func (s *Settings) Records() int {
 	}
 	return -1
 }
-
-// OfKey returns the result of a call whose KeyFunc has returned key and err: it is empty if there
-// is a key.
-func (s *Settings) OfKey(key string, err error, required bool) (idempotency.Result, error) {
-	invalid := (*idempotency.KeyError)(nil)
-	switch {
-	case errors.Is(err, idempotency.ErrUnguarded):
-		return idempotency.Untouched, nil
-	case !errors.Is(err, idempotency.ErrNoKey) && (err != nil || key != ""):
-	case required:
-		return idempotency.KeyMissing, err
-	default:
-		return idempotency.Untouched, nil
-	}
-	switch {
-	case err == nil:
-		return "", nil
-	case errors.As(err, &invalid):
-		return idempotency.KeyInvalid, err
-	default:
-		return idempotency.Refused, err
-	}
-}
-
-// OfScope returns the result of a call whose scope and err WithScope has returned: it is empty if
-// there is a scope.
-func (s *Settings) OfScope(scope string, err error) (idempotency.Result, error) {
-	switch {
-	case errors.Is(err, idempotency.ErrUnguarded):
-		return idempotency.Untouched, nil
-	case err != nil:
-		return idempotency.Refused, fmt.Errorf("%s: the scope: %w", s.Adapter.Package(), err)
-	case scope == "":
-		return idempotency.Refused, errors.New(s.Adapter.Package() + ": the scope is empty")
-	}
-	return "", nil
-}
-
-// Stored returns the key under which the store knows a call: a hash, so that the store does not
-// show what clients send. A key belongs to its scope, and to the group or else to the place, which
-// says what is called.
-func (s *Settings) Stored(scope, key string, place ...string) string {
-	kind := "once"
-	if s.Mode == idempotency.Exclusive {
-		kind = "exclusive" // has no records, and must not meet any
-	}
-	parts := make([]string, 0, 8) // on the stack
-	if s.Group != "" {
-		parts = append(parts, kind, scope, "group", s.Group, key)
-	} else {
-		parts = append(append(append(parts, kind, scope), place...), key)
-	}
-	sum := keys.Hash(parts...)
-	return s.Adapter.String() + ":" + base64.RawURLEncoding.EncodeToString(sum[:])
-}
-
-// Same compares two fingerprints, in constant time. An empty one is the same as any: there was
-// none when the record was made, or there is none now.
-func Same(a, b []byte) bool { return len(a) == 0 || len(b) == 0 || hmac.Equal(a, b) }
