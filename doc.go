@@ -31,6 +31,7 @@
 //     keys with Redisson's RLock.
 //   - [github.com/seed-1795987d/onerun/backend/redlock]: a majority of three or more stores.
 //   - [github.com/seed-1795987d/onerun/backend/postgres]: one PostgreSQL.
+//   - [github.com/seed-1795987d/onerun/backend/mysql]: one MySQL or MariaDB.
 //   - [github.com/seed-1795987d/onerun/backend/sqlite]: one file, for the processes of one host.
 //   - [github.com/seed-1795987d/onerun/backend/both]: two backends at once, to move from one to the
 //     other.

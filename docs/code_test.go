@@ -32,7 +32,7 @@ var snippetImports = []string{
 	"github.com/redis/go-redis/v9", "github.com/robfig/cron/v3", "github.com/stretchr/testify/require",
 	"go.opentelemetry.io/otel", "github.com/prometheus/client_golang/prometheus",
 	"go.opentelemetry.io/otel/propagation", "go.opentelemetry.io/otel/sdk/metric",
-	module + "/backend/both", module + "/backend/memory", module + "/backend/postgres", module + "/backend/reentrant", module + "/backend/redlock", module + "/backend/single",
+	module + "/backend/both", module + "/backend/memory", module + "/backend/mysql", module + "/backend/postgres", module + "/backend/reentrant", module + "/backend/redlock", module + "/backend/single",
 	module + "/guard", module + "/guard/driver", module + "/guard/guardtest", module + "/inspect", module + "/inspect/web", module + "/logging", module + "/middleware/idempotency", module + "/tracing",
 }
 
@@ -133,11 +133,12 @@ var target string
 		},
 	},
 	{
-		dir: "internal/verify", uses: `pgx|modernc`,
-		aliases: map[string]string{"sqlitedriver": "modernc.org/sqlite"}, // sqlite is our package
+		dir: "internal/verify", uses: `pgx|go-sql-driver|modernc`,
+		// mysql and sqlite are our packages
+		aliases: map[string]string{"mysqldriver": "github.com/go-sql-driver/mysql", "sqlitedriver": "modernc.org/sqlite"},
 		imports: []string{
 			"context", "database/sql", "github.com/jackc/pgx/v5", "github.com/jackc/pgx/v5/stdlib",
-			module + "/backend/postgres", module + "/backend/sqlite", module + "/guard",
+			module + "/backend/mysql", module + "/backend/postgres", module + "/backend/sqlite", module + "/guard",
 		},
 	},
 	{

@@ -19,7 +19,6 @@ func TestErrors_nameTheirRemedy(t *testing.T) {
 	server := mysqltest.Start(t, "max-connections=100")
 	require.NoError(t, server.Exec("CREATE USER app@localhost IDENTIFIED BY 'secret'", "CREATE DATABASE noright",
 		"GRANT SELECT ON noright.* TO app@localhost"))
-	as := func(dsn, user string) string { return user + dsn[strings.Index(dsn, "@"):] }
 	dsn := server.Database(t)
 	migrated(t, server.DSN("noright"))
 	migrated(t, dsn+"?charset=utf8mb4", mysql.WithTable("renamed"))
@@ -35,8 +34,8 @@ func TestErrors_nameTheirRemedy(t *testing.T) {
 		"old table":      {dsn, []mysql.Option{mysql.WithTable("renamed")}, driver.KindSettings, "is missing or old"},
 		"no database":    {server.DSN("nowhere"), nil, driver.KindSettings, "create the database"},
 		"none named":     {server.DSN(""), nil, driver.KindSettings, "name one in the DSN"},
-		"wrong password": {as(dsn, "app:wrong"), nil, driver.KindAuth, "Access denied"},
-		"no right":       {as(server.DSN("noright"), "app:secret"), nil, driver.KindAuth, "denied"},
+		"wrong password": {asUser(t, dsn, "app:wrong"), nil, driver.KindAuth, "Access denied"},
+		"no right":       {asUser(t, server.DSN("noright"), "app:secret"), nil, driver.KindAuth, "denied"},
 		"no autocommit":  {server.DSN("noright") + "?autocommit=0", nil, driver.KindSettings, "autocommit"},
 		"no server":      {"root@unix(/nonexistent)/x", nil, driver.KindConnection, "nonexistent"},
 	} {
@@ -55,7 +54,7 @@ func TestErrors_tooManyConnections(t *testing.T) {
 	require.NoError(t, server.Exec("CREATE USER app@localhost", "GRANT ALL ON *.* TO app@localhost WITH MAX_USER_CONNECTIONS 1"))
 	dsn := server.Database(t)
 	migrated(t, dsn)
-	dsn = "app" + dsn[strings.Index(dsn, "@"):]
+	dsn = asUser(t, dsn, "app")
 	conn, err := open(t, dsn).Conn(t.Context())
 	require.NoError(t, err)
 	defer conn.Close()

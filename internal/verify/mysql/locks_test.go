@@ -146,6 +146,6 @@ func read(t testing.TB, tx *sql.Tx, statement string, args ...any) error {
 func number(t testing.TB, err error) uint16 {
 	t.Helper()
 	var failed *mysql.MySQLError
-	require.True(t, errors.As(err, &failed), "%v", err)
+	require.ErrorAs(t, err, &failed)
 	return failed.Number
 }

@@ -34,8 +34,8 @@ func within(t testing.TB, d time.Duration) context.Context {
 	return ctx
 }
 
-func exec(t testing.TB, db *sql.DB, statement string, args ...any) {
+func exec(t testing.TB, db *sql.DB, statement string) {
 	t.Helper()
-	_, err := db.ExecContext(within(t, 20*time.Second), statement, args...)
+	_, err := db.ExecContext(within(t, 20*time.Second), statement)
 	require.NoError(t, err)
 }

@@ -17,7 +17,7 @@ import (
 )
 
 // suite returns what the suite needs to know about a server, for two clients of a database.
-func suite(t *testing.T, server *mysqltest.Server, here, there *sql.DB, opts ...mysql.Option) guardtest.Backend {
+func suite(t *testing.T, server *mysqltest.Server, here, there *sql.DB) guardtest.Backend {
 	t.Helper()
 	require.NoError(t, mysql.New(here).Migrate(t.Context()))
 	flush := func(t testing.TB) {
@@ -25,8 +25,8 @@ func suite(t *testing.T, server *mysqltest.Server, here, there *sql.DB, opts ...
 		exec(t, here, `TRUNCATE onerun_leases`)
 	}
 	s := guardtest.Backend{
-		New:   func(t testing.TB) guard.Locker { flush(t); return mysql.New(here, opts...) },
-		Again: func(testing.TB, guard.Locker) guard.Locker { return mysql.New(there, opts...) },
+		New:   func(t testing.TB) guard.Locker { flush(t); return mysql.New(here) },
+		Again: func(testing.TB, guard.Locker) guard.Locker { return mysql.New(there) },
 		Flush: flush,
 		// A round trip takes long beside a millisecond.
 		MinTTL: 10 * time.Millisecond,
