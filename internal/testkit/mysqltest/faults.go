@@ -2,7 +2,6 @@ package mysqltest
 
 import (
 	"fmt"
-	"net"
 	"testing"
 
 	"github.com/seed-1795987d/onerun/internal/testkit/leftout"
@@ -52,17 +51,11 @@ func StartPrimary(t testing.TB) *Server {
 }
 
 // replicates returns the settings of a server in replication. It reads numbers of transactions
-// (GTID). The port can be taken by others until the server has it.
+// (GTID).
 func replicates(t testing.TB, id int) []string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatalf("mysqltest: %v", err)
-	}
-	defer l.Close()
-	_, port, _ := net.SplitHostPort(l.Addr().String())
 	return []string{
-		"skip-networking=0", "bind-address=127.0.0.1", "port=" + port,
+		"skip-networking=0", "bind-address=127.0.0.1", "port=" + freePorts(t, 1)[0],
 		"log-bin=log", fmt.Sprintf("server-id=%d", id), "gtid-strict-mode=1", "log-slave-updates=1",
 	}
 }
