@@ -120,7 +120,8 @@ func (d *dialect) grantAgain(ctx context.Context, key string, c sqlstore.Columns
 	if err != nil {
 		return false, err
 	}
-	return true, tx.Commit()
+	err = tx.Commit() // servers of a cluster refuse it if another one was first
+	return err == nil, err
 }
 
 // AcquireAlone implements sqlstore.Alone: no statement reads and writes.
