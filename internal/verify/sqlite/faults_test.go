@@ -3,12 +3,16 @@ package sqlite_test
 import (
 	"context"
 	"database/sql"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-1795987d/onerun/backend/sqlite"
@@ -82,6 +86,28 @@ func TestTryAcquire_writesNothingAfterItsCallerHasLeft(t *testing.T) {
 	info, err := l.Show(t.Context(), "key")
 	require.NoError(t, err)
 	require.Empty(t, info.Holders)
+}
+
+// A caller that leaves a locked file does not fail the one that has just come.
+func TestTryAcquire_outlivesTheCallersThatLeave(t *testing.T) {
+	t.Parallel()
+	path := newFile(t)
+	l, _ := migrated(t, path)
+	unlock := lock(t, open(t, path))
+	var all sync.WaitGroup
+	for i := range 4 {
+		all.Go(func() {
+			for range 300 {
+				ctx, cancel := context.WithTimeout(t.Context(), 500*time.Microsecond+rand.N(time.Millisecond))
+				_, err := l.TryAcquire(ctx, claim(strconv.Itoa(i), long))
+				cancel()
+				assert.ErrorContains(t, err, "context deadline exceeded", "nobody else's error")
+			}
+		})
+	}
+	all.Wait()
+	unlock()
+	mustAcquire(t, l, claim("0", long))
 }
 
 // Processes that have opened the file before it was replaced do not see what the others write.

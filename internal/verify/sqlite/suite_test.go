@@ -13,6 +13,7 @@ import (
 	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/guard/guardtest"
+	"github.com/seed-1795987d/onerun/internal/testkit/leftout"
 )
 
 func TestSuite(t *testing.T) {
@@ -24,7 +25,8 @@ func TestSuite(t *testing.T) {
 }
 
 // A database in memory has one connection.
-func TestSuite_inMemory(t *testing.T) {
+func TestLong_suiteInMemory(t *testing.T) {
+	leftout.IfShort(t)
 	t.Parallel()
 	db := open(t, ":memory:")
 	db.SetMaxOpenConns(1)
