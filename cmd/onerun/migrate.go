@@ -15,7 +15,7 @@ type migrateCommand struct{}
 // Help implements kong.HelpProvider.
 func (c *migrateCommand) Help() string {
 	return `It changes nothing if the table exists. Programs can create it as well, by Migrate or Schema of
-packages backend/postgres and backend/sqlite.`
+packages backend/postgres, backend/mysql and backend/sqlite.`
 }
 
 // Run creates the table.
@@ -26,7 +26,7 @@ func (c *migrateCommand) Run(g *globals) error {
 	}
 	defer func() { _ = servers.Close() }()
 	if servers.Table == nil {
-		return errors.New("migrate: Redis needs no tables; it is for a store such as postgres://… or sqlite:FILE")
+		return errors.New("migrate: Redis needs no tables; it is for a store such as postgres://…, mysql://… or sqlite:FILE")
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()

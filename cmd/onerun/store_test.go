@@ -18,6 +18,7 @@ import (
 
 	"github.com/seed-1795987d/onerun/cmd/onerun/internal/connect"
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/internal/testkit/mysqltest"
 	"github.com/seed-1795987d/onerun/internal/testkit/postgrestest"
 	guardcron "github.com/seed-1795987d/onerun/middleware/cron"
 )
@@ -141,6 +142,58 @@ func TestStore_commandsOnSQLite(t *testing.T) {
 		require.Equal(t, 125, code, out)
 		require.Contains(t, errs, want)
 	}
+}
+
+// A team whose only store is MySQL.
+func TestStore_commandsOnMySQL(t *testing.T) {
+	t.Parallel()
+	server := mysqltest.Start(t, "max-connections=50") // a socket
+	_, path, _ := strings.Cut(server.Database(t), "(")
+	socket, database, _ := strings.Cut(path, ")/")
+	s := &postgresSite{&site{t: t, dir: t.TempDir()}, "mysql://root@/" + database + "?socket=" + socket}
+	code, out, errs := s.run("run", "report", "--", "true")
+	require.Equal(t, 125, code, out)
+	require.Contains(t, errs, `"onerun migrate" creates the table`)
+	code, out, _ = s.run("doctor")
+	require.Equal(t, 1, code, out)
+	require.Contains(t, out, `"onerun migrate" creates the table`)
+	require.Equal(t, "the table exists\n", s.ok("migrate"))
+	s.ok("migrate")
+
+	holder := execute(t, s.command("run", "--ttl=9s", "--label=web-1", "report", "--", "sh", "-c", "echo >began; exec sleep 100"))
+	s.written("began")
+	require.Regexp(t, `(?s)^report is held\n +by +web-1\n  since`, s.ok("show", "report"))
+	require.Regexp(t, `(?m)^report +held +\S+ +\S+ +web-1$`, s.ok("ls"))
+	require.Equal(t, 75, first(s.run("run", "report", "--", "true")))
+	require.Regexp(t, `^broken: report was held by web-1`, s.ok("break", "report", "--by=alice"))
+	s.ok("run", "--wait=20s", "report", "--", "true")
+	require.Equal(t, 124, holder.wait())
+	require.Regexp(t, `alice +break +report`, s.ok("log"))
+	s.ok("run", "--once=1h", "nightly", "--", "true")
+	require.Contains(t, s.ok("show", "nightly"), "nightly is done")
+	s.ok("forget", "nightly")
+	s.ok("run", "--shared", "k", "--", "true")
+	out = s.ok("doctor")
+	require.Contains(t, out, "mysql: promises here")
+	require.Regexp(t, `ok +version +MariaDB`, out)
+	require.Regexp(t, `ok +try cron +works`, out)
+	s.ok("migrate", "--store="+s.url+"&table=jobs")
+	require.Contains(t, s.ok("show", "--store="+s.url+"&table=jobs", "k"), "k is free")
+	for want, args := range map[string][]string{
+		"--store: the URL cannot be used: it is no URL": {"--store=mysql://host"},
+		"use mysql://user:password@host":                {"--store=mysql://a:secret@host/db?nonsense=%zz"},
+		"--store: a URL of MySQL must be":               {"--store=mysql://a/b,redis://a"},
+		"skip_verify is refused":                        {"--store=mysql://10.0.0.1/app?tls=skip-verify"},
+		"--backend: redlock is":                         {"--backend=redlock"},
+		"--plain: has no effect on MySQL":               {"--plain=%s"},
+	} {
+		code, out, errs := s.run(append([]string{"show", "k"}, args...)...)
+		require.Equal(t, 125, code, out)
+		require.Contains(t, errs, want)
+		require.NotContains(t, errs, "secret")
+	}
+	_, out, _ = s.run("doctor", "--store=mysql://127.1.1.1:1/app", "--timeout=1s")
+	require.Regexp(t, `problem +reach`, out)
 }
 
 // The commands about jobs.

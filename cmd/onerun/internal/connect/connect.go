@@ -39,7 +39,7 @@ type Servers struct {
 	DB     *sql.DB
 	Table  Table
 	Locker guard.Locker
-	// Unverified says that a PostgreSQL is on the network, and that its certificate is not checked.
+	// Unverified says that a PostgreSQL or MySQL is on the network, and that its certificate is not checked.
 	Unverified bool
 	// Plain are the options of single on these servers.
 	Plain []single.Option
@@ -67,7 +67,7 @@ func Open(c Config) (*Servers, error) {
 	for _, store := range []struct {
 		is   func(address string) bool
 		open func(c Config) error
-	}{{isPostgres, s.openPostgres}, {isSQLite, s.openSQLite}} {
+	}{{isPostgres, s.openPostgres}, {isMySQL, s.openMySQL}, {isSQLite, s.openSQLite}} {
 		if !slices.ContainsFunc(c.URLs, store.is) {
 			continue
 		}

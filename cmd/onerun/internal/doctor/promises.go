@@ -10,10 +10,9 @@ import (
 // backends says what each backend promises on the servers.
 func backends(servers []*Server, of *connect.Servers, c Config) []Backend {
 	switch {
-	case of.Table != nil && of.Table.Describe().Name == sqliteName:
-		return []Backend{onSQLite(servers[0])}
 	case of.Table != nil:
-		return []Backend{onPostgres(servers[0])}
+		on := map[string]func(*Server) Backend{postgresName: onPostgres, mysqlName: onMySQL, sqliteName: onSQLite}
+		return []Backend{on[of.Table.Describe().Name](servers[0])}
 	case c.Backend == connect.RedLock:
 		return []Backend{quorum(servers, len(of.Clients))}
 	}

@@ -18,12 +18,15 @@ func examineTable(ctx context.Context, of *connect.Servers, c Config) []*Server 
 	name := of.Table.Describe().Name
 	s := &Server{Addr: name, rights: map[string]error{}}
 	if of.Unverified {
-		s.add("tls", Note, "anyone on the network could be the server: use sslmode=verify-full, with sslrootcert for an authority of your own")
+		use := "sslmode=verify-full, with sslrootcert"
+		if name == mysqlName {
+			use = "tls=true, with --tls-ca"
+		}
+		s.add("tls", Note, "anyone on the network could be the server: use %s for an authority of your own", use)
 	}
-	reach := s.reachPostgres
-	if name == sqliteName {
-		reach = s.reachSQLite
-	}
+	reach := map[string]func(context.Context, *connect.Servers) bool{
+		postgresName: s.reachPostgres, mysqlName: s.reachMySQL, sqliteName: s.reachSQLite,
+	}[name]
 	if reach(ctx, of) {
 		s.tryTable(ctx, of, name, c)
 		for _, err := range of.Table.Warnings(ctx) {
