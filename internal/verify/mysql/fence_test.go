@@ -168,15 +168,18 @@ func checksFences(t *testing.T, dsn string) {
 
 	// A snapshot from before the newest grant shows the lease as it was.
 	t.Run("a transaction that has read before cannot pass for a holder", func(t *testing.T) {
-		old := claim("snapshot", 300*time.Millisecond)
+		old := claim("snapshot", long)
 		first := mustAcquire(t, l, old)
 		tx, err := db.BeginTx(t.Context(), nil)
 		require.NoError(t, err)
 		defer tx.Rollback()
 		_, err = tx.ExecContext(t.Context(), `SELECT * FROM onerun_leases WHERE k = 'another'`)
 		require.NoError(t, err)
+		broken, err := other.Break(t.Context(), old.Key, old.ID, driver.Break{ID: rand.Text(), Now: true})
+		require.NoError(t, err)
+		require.True(t, broken)
 		next := claim("snapshot", long)
-		g := awaitGrant(t, other, next)
+		g := mustAcquire(t, other, next)
 		require.ErrorIs(t, l.CheckFence(t.Context(), tx, under(old, first.Fence)), mysql.ErrStale)
 		require.NoError(t, tx.Rollback())
 		require.NoError(t, l.InTx(t.Context(), under(next, g.Fence), selling))
