@@ -39,7 +39,8 @@ type Servers struct {
 	DB     *sql.DB
 	Table  Table
 	Locker guard.Locker
-	// Unverified says that a PostgreSQL or MySQL is on the network, and that its certificate is not checked.
+	// Unverified says that a PostgreSQL or MySQL is on the network, and that its certificate is not
+	// checked.
 	Unverified bool
 	// Plain are the options of single on these servers.
 	Plain []single.Option
