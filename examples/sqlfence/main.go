@@ -1,6 +1,6 @@
-// Sqlfence takes one item out of a stock in SQLite or PostgreSQL, under a lease. The database keeps
-// the fence of the lease beside the data, so it refuses a process that has lost its lease without
-// noticing.
+// Sqlfence takes one item out of a stock in SQLite, PostgreSQL or MySQL, under a lease. The
+// database keeps the fence of the lease beside the data, so it refuses a process that has lost its
+// lease without noticing.
 //
 //	go build -o sqlfence . && ./sqlfence -redis 127.0.0.1:6379
 //
@@ -8,7 +8,8 @@
 // with Ctrl-Z instead, and run ./sqlfence in another terminal. It gets the key after two seconds,
 // and takes an item. Then let the first one go on (fg, Enter): its write is refused.
 //
-// With -db postgres:///shop, the stock is in PostgreSQL. What matters is in stock.go: two statements.
+// With -db postgres:///shop, the stock is in PostgreSQL, and with -db 'root@tcp(127.0.0.1:3306)/shop'
+// in MySQL. What matters is two statements: in stock.go, and for MySQL in mysql.go.
 package main
 
 import (
@@ -27,7 +28,7 @@ import (
 )
 
 func main() {
-	db := flag.String("db", "stock.db", "a file of SQLite, or a URL of PostgreSQL")
+	db := flag.String("db", "stock.db", "a file of SQLite, a URL of PostgreSQL, or a data source name of MySQL")
 	addr := flag.String("redis", "127.0.0.1:6379", "where the leases are")
 	item := flag.String("item", "spring", "spring or autumn")
 	ttl := flag.Duration("ttl", 2*time.Second, "how long the key stays taken after its holder has died")

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"context"
+	"database/sql"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -8,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed-1795987d/onerun/internal/testkit/mysqltest"
 	"github.com/seed-1795987d/onerun/internal/testkit/postgrestest"
 	"github.com/seed-1795987d/onerun/internal/testkit/processtest"
 	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
@@ -28,6 +31,7 @@ func TestMain(m *testing.M) {
 var databases = map[string]func(t *testing.T) (dsn string){
 	"SQLite":     func(t *testing.T) string { return filepath.Join(t.TempDir(), "stock.db") },
 	"PostgreSQL": func(t *testing.T) string { return postgrestest.Start(t).DSN() },
+	"MySQL":      func(t *testing.T) string { return mysqltest.Start(t).Database(t) },
 }
 
 func onEachDatabase(t *testing.T, test func(t *testing.T, dsn string)) {
@@ -48,9 +52,12 @@ func open(t *testing.T, dsn string) stock {
 }
 
 // remaining reads the stock without the program's own SQL.
-func (s stock) remaining(t *testing.T) (n int) {
+func remaining(t *testing.T, s stock) (n int) {
 	t.Helper()
-	require.NoError(t, s.QueryRowContext(t.Context(), `SELECT remaining FROM stock WHERE item = 'spring'`).Scan(&n))
+	db := s.(interface {
+		QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+	})
+	require.NoError(t, db.QueryRowContext(t.Context(), `SELECT remaining FROM stock WHERE item = 'spring'`).Scan(&n))
 	return n
 }
 
@@ -73,9 +80,9 @@ func TestStock_refusesAStaleFence(t *testing.T) {
 		require.ErrorIs(t, s.write(t.Context(), "spring", 1, 7), errStale, "the read has registered the fence")
 		_, err = s.read(t.Context(), "spring", 7)
 		require.ErrorIs(t, err, errStale)
-		require.Equal(t, 2, s.remaining(t))
+		require.Equal(t, 2, remaining(t, s))
 		require.NoError(t, s.write(t.Context(), "spring", 1, 8))
-		require.Equal(t, 1, s.remaining(t))
+		require.Equal(t, 1, remaining(t, s))
 	})
 }
 
@@ -102,6 +109,6 @@ func TestSqlfence_refusesAProcessThatWasPausedPastItsLease(t *testing.T) {
 		require.NoError(t, paused.Thaw())
 		require.Equal(t, "refused: a newer holder has come", paused.Next())
 		require.EqualError(t, paused.Wait(), "exit status 1")
-		require.Equal(t, 2, open(t, dsn).remaining(t))
+		require.Equal(t, 2, remaining(t, open(t, dsn)))
 	})
 }
