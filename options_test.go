@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-1795987d/onerun/backend/memory"
+	"github.com/seed-1795987d/onerun/backend/mysql"
 	"github.com/seed-1795987d/onerun/backend/postgres"
 	"github.com/seed-1795987d/onerun/backend/redlock"
 	"github.com/seed-1795987d/onerun/backend/reentrant"
@@ -54,6 +55,7 @@ func TestOptions_nilIsASettingErrorInEveryPackage(t *testing.T) {
 		"single":        func() error { return ofStore(single.New(rdb, nil)) },
 		"reentrant":     func() error { return ofStore(reentrant.New(rdb, nil)) },
 		"redlock":       func() error { return ofStore(redlock.New(nodes, nil)) },
+		"mysql":         func() error { return ofStore(mysql.New(new(sql.DB), nil)) },
 		"postgres":      func() error { return ofStore(postgres.New(new(sql.DB), nil)) },
 		"tracing":       func() error { _, err := tracing.New(nil); return err },
 		"logging":       func() error { _, err := logging.New(slog.Default(), nil); return err },

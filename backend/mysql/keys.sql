@@ -2,7 +2,7 @@
 -- page before, how many. Answers each key, and NULL if there are none.
 SELECT STATUS, r.k FROM (SELECT 1) o LEFT JOIN (
 	SELECT k FROM onerun_leases
-	WHERE k >= ? AND (? IS NULL OR k < ?) AND k > ?
+	WHERE k >= X'01' AND k >= ? AND (? IS NULL OR k < ?) AND k > ?
 		AND state IN ('held', 'kept', 'done', 'shared') AND ends > CLOCK
 	ORDER BY k LIMIT ?
 ) r ON TRUE

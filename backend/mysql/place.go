@@ -70,7 +70,7 @@ func (d *dialect) find(ctx context.Context) (*place, error) {
 	if packet, err := strconv.Atoi(settings["max_allowed_packet"]); err == nil {
 		p.maxStatement = packet - 1024
 	}
-	p.statements = sqlstore.Statements(sources, defaultTable, p.quoted(), "CLOCK", now,
+	p.statements = sqlstore.Statements(sources, defaultTable, p.quoted(), "CLOCK", now, "NEVER", strconv.Itoa(math.MaxInt32),
 		// a replica may be behind, so its answer does not count
 		"STATUS", "CONCAT(CAST(@@global.read_only AS CHAR), ' ', CAST(@@autocommit AS CHAR))")
 	return p, nil

@@ -120,4 +120,7 @@ func TestClean_deletesOldRows(t *testing.T) {
 	var n int
 	require.NoError(t, db.QueryRowContext(t.Context(), `SELECT COUNT(*) FROM onerun_leases`).Scan(&n))
 	require.Equal(t, 4, n)
+	require.NoError(t, db.QueryRowContext(t.Context(),
+		`SELECT COUNT(*) FROM onerun_leases WHERE state = 'gate' AND forget_on <= 50000 AND k <> '\0gahead'`).Scan(&n))
+	require.Zero(t, n, "a look for old rows need not pass over gates")
 }
