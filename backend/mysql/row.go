@@ -4,6 +4,8 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"math/rand/v2"
+	"time"
 
 	"github.com/seed-1795987d/onerun/backend/internal/holders"
 	"github.com/seed-1795987d/onerun/backend/internal/sqlstore"
@@ -43,6 +45,7 @@ func (d *dialect) read(ctx context.Context, on sqlstore.Tx, key string) (r grant
 // Change implements sqlstore.Dialect.
 func (d *dialect) Change(ctx context.Context, key string, decide sqlstore.Decide) error {
 	var granted int64
+	var locked patience
 	read := func() (*sqlstore.Row, error) {
 		r, err := d.read(ctx, d.db, key)
 		granted = r.granted
@@ -51,11 +54,38 @@ func (d *dialect) Change(ctx context.Context, key string, decide sqlstore.Decide
 	return sqlstore.ByVersion(isRace, read, decide, func(r *sqlstore.Row, effect holders.Effect) (bool, error) {
 		c := r.Columns()
 		if effect == holders.Granted || effect == holders.Joined {
-			return d.grant(ctx, key, c)
+			ok, err := d.grant(ctx, key, c)
+			if errors.Is(err, sqlstore.ErrLocked) && locked.lasts(ctx, c.Version) {
+				return false, nil
+			}
+			return ok, err
 		}
 		n, err := d.exec(ctx, d.db, "write", append(written(c), granted, key, c.Version)...)
 		return n > 0, err
 	})
+}
+
+// lockTries is how often a grant is tried while the key is locked, which takes about 50 ms.
+const lockTries = 15
+
+// A patience tells another grant or a renewal, which locks the key for a moment, from a transaction
+// that has checked a fence: a key that is shared may have room for both grants.
+type patience struct {
+	version int64 // that was locked
+	tries   int
+}
+
+// lasts pauses, and reports whether to try again a grant that has found the key locked.
+func (p *patience) lasts(ctx context.Context, version int64) bool {
+	if p.version != version {
+		*p = patience{version: version}
+	}
+	p.tries++
+	select {
+	case <-ctx.Done():
+	case <-time.After(time.Millisecond + rand.N(5*time.Millisecond)):
+	}
+	return p.tries < lockTries && ctx.Err() == nil
 }
 
 // written returns the columns of a row that each write has.
@@ -81,9 +111,9 @@ func inserted(key string, c sqlstore.Columns) []any {
 	return append(append([]any{key}, written(c)...), c.Now, c.Now)
 }
 
-// grantAgain writes the row and its gate in a transaction. It fails with sqlstore.ErrLocked if a
-// transaction has checked a fence of the key: a grant that waited for it could come long after its
-// caller has left.
+// grantAgain writes the row and its gate in a transaction. It waits for no lock, and fails with
+// sqlstore.ErrLocked instead: a grant that waited for a transaction that has checked a fence could
+// come long after its caller has left.
 //
 // One statement could change both rows: UPDATE … JOIN. But it makes a temporary table.
 func (d *dialect) grantAgain(ctx context.Context, key string, c sqlstore.Columns) (ok bool, err error) {
@@ -92,30 +122,29 @@ func (d *dialect) grantAgain(ctx context.Context, key string, c sqlstore.Columns
 		return false, err
 	}
 	defer tx.Rollback()
-	gate, version := gateOf(key), c.Version+1
-	var was int64
-	err = tx.QueryRowContext(ctx, d.sql("gate_lock", gate)).Scan(&was)
-	if n := number(err); n == lockWait || n == lockNowait {
-		return false, sqlstore.ErrLocked
-	}
-	missing := errors.Is(err, sql.ErrNoRows)
-	if err != nil && !missing {
-		return false, err
-	}
-	n := int64(1)
+	version := c.Version + 1
 	if c.Version == 0 {
 		version = c.Now
 		_, err = d.exec(ctx, tx, "insert", inserted(key, c)...)
-	} else {
-		n, err = d.exec(ctx, tx, "write", append(written(c), version, key, c.Version)...)
+	}
+	var now int64
+	var gate sql.NullInt64
+	if err == nil {
+		err = tx.QueryRowContext(ctx, d.sql("grant_lock", gateOf(key), key)).Scan(&now, &gate)
+	}
+	switch n := number(err); {
+	case n == lockWait || n == lockNowait:
+		return false, sqlstore.ErrLocked
+	case n == duplicate || errors.Is(err, sql.ErrNoRows) || err == nil && c.Version != 0 && now != c.Version:
+		return false, nil // others have written or deleted it
+	case err == nil && c.Version != 0:
+		_, err = d.exec(ctx, tx, "write", append(written(c), version, key, c.Version)...)
 	}
 	switch {
-	case number(err) == duplicate || err == nil && n == 0: // others have written it
-		return false, nil
-	case err == nil && missing:
-		_, err = d.exec(ctx, tx, "gate_insert", gate, version)
-	case err == nil:
-		_, err = d.exec(ctx, tx, "gate_set", version, gate)
+	case err == nil && gate.Valid:
+		_, err = d.exec(ctx, tx, "gate_set", version, gateOf(key))
+	case err == nil: // somebody has deleted it by hand
+		_, err = d.exec(ctx, tx, "gate_insert", gateOf(key), version)
 	}
 	if err != nil {
 		return false, err

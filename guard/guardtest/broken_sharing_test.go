@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -44,6 +45,7 @@ func TestRun_passesAGoodBackendThatShares(t *testing.T) { guardtest.Run(t, shari
 const (
 	saysNumbers     = "the Locker says which numbers of holders it grants"
 	countsHolders   = "a key has as many holders as its claims allow"
+	sharedAtOnce    = "as many claims as may hold a key are granted when they are made at once"
 	smallestCounts  = "the smallest number of the holders and the claim counts"
 	aloneExcludes   = "a claim alone and a shared claim exclude each other"
 	repeatShared    = "a repeated shared claim counts once"
@@ -99,9 +101,24 @@ func brokenSharing() []broken {
 			caughtBy: []string{countsHolders, smallestCounts, hasSeat, randomSharers},
 		},
 		{
+			name: "a claim is refused while another one is made",
+			backend: sharingBackend(func(l guard.Locker) guard.Locker {
+				var calls atomic.Int32
+				return &twist{Locker: l, acquire: func(ctx context.Context, c driver.Claim) (driver.Answer, error) {
+					defer calls.Add(-1)
+					if calls.Add(1) > 1 && c.MaxHolders > 1 {
+						return driver.Answer{State: driver.Busy, Left: time.Second}, nil
+					}
+					time.Sleep(time.Microsecond)
+					return l.TryAcquire(ctx, c)
+				}}
+			}),
+			caughtBy: []string{sharedAtOnce},
+		},
+		{
 			name:     "nobody shares",
 			backend:  sharingBackend(ofShared(func(c *driver.Claim) { c.MaxHolders = 1 })),
-			caughtBy: []string{countsHolders, smallestCounts, hasSeat, sharesInOrder, randomSharers},
+			caughtBy: []string{countsHolders, sharedAtOnce, smallestCounts, hasSeat, sharesInOrder, randomSharers},
 		},
 		{
 			name: "all claims share",

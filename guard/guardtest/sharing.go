@@ -2,6 +2,7 @@ package guardtest
 
 import (
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -21,6 +22,7 @@ func sharingChecks() []check {
 	return []check{
 		{name: "the Locker says which numbers of holders it grants", needs: shares, run: shared(saysWhatItShares)},
 		{name: "a key has as many holders as its claims allow", needs: shares, run: shared(countsHolders)},
+		{name: "as many claims as may hold a key are granted when they are made at once", needs: shares, run: shared(sharedAtOnce)},
 		{name: "the smallest number of the holders and the claim counts", needs: shares, run: shared(smallestCounts)},
 		{name: "a claim alone and a shared claim exclude each other", needs: shares, run: shared(aloneExcludes)},
 		{name: "a repeated shared claim counts once", needs: shares, run: shared(sharedRepeatCountsOnce)},
@@ -98,6 +100,26 @@ func countsHolders(s *subject, maxHolders int) {
 	for i, c := range holders {
 		require.Equal(s, i != 1, s.here.renew(c))
 		require.Equal(s, i != 1, s.here.release(c, driver.After{}))
+	}
+}
+
+func sharedAtOnce(s *subject, maxHolders int) {
+	k, n := key("at once", maxHolders), 5
+	if maxHolders != driver.Unlimited {
+		n = min(n, maxHolders)
+	}
+	for range 10 {
+		claims, states := make([]driver.Claim, n), make([]driver.State, n)
+		var all sync.WaitGroup
+		for i := range n {
+			claims[i] = s.shared(k, maxHolders)
+			all.Go(func() { states[i] = s.processOf(i).acquire(claims[i]).State })
+		}
+		all.Wait()
+		for i, c := range claims {
+			require.Equal(s, driver.Granted, states[i], "the answer to one of %d claims of at most %d", n, maxHolders)
+			s.processOf(i).mustRelease(c, driver.After{})
+		}
 	}
 }
 
