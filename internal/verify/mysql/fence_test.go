@@ -92,7 +92,7 @@ func isolated(t testing.TB, server *mysqltest.Server, dsn, level string) string 
 	if server.Exec("SET transaction_isolation = '"+level+"'") != nil {
 		setting = "tx_isolation"
 	}
-	return dsn + "?" + setting + "=" + url.QueryEscape("'"+level+"'")
+	return with(dsn, setting+"="+url.QueryEscape("'"+level+"'"))
 }
 
 func TestFence_isCheckedInTheTransactionOfTheUser(t *testing.T) {

@@ -38,7 +38,7 @@ func TestLocks_ofAGateKeepOutGrantsAlone(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			db := open(t, server.Database(t)+"?innodb_lock_wait_timeout=1")
+			db := open(t, with(server.Database(t), "innodb_lock_wait_timeout=1"))
 			exec(t, db, table)
 			exec(t, db, keys)
 			tx, err := db.BeginTx(t.Context(), &sql.TxOptions{Isolation: level})

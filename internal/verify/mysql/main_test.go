@@ -5,6 +5,7 @@ package mysql_test
 import (
 	"context"
 	"database/sql"
+	"strings"
 	"testing"
 	"time"
 
@@ -24,6 +25,14 @@ func open(t testing.TB, dsn string) *sql.DB {
 	db.SetMaxIdleConns(10)
 	t.Cleanup(func() { _ = db.Close() })
 	return db
+}
+
+// with returns a data source name with more parameters. That of ONERUN_MYSQL_DSN can have some.
+func with(dsn, params string) string {
+	if strings.Contains(dsn[strings.LastIndex(dsn, "/")+1:], "?") {
+		return dsn + "&" + params
+	}
+	return dsn + "?" + params
 }
 
 // within returns a context that ends after a time.

@@ -77,9 +77,11 @@ func TestLong_suiteWithOtherSessions(t *testing.T) {
 		"no modes":       "sql_mode=%27%27&sql_safe_updates=1",
 	} {
 		t.Run(name, func(t *testing.T) {
-			dsn := server.Database(t) + "?" + params
+			dsn := server.Database(t)
 			if params == "" {
-				dsn = isolated(t, server, strings.TrimSuffix(dsn, "?"), strings.ToUpper(strings.ReplaceAll(name, " ", "-")))
+				dsn = isolated(t, server, dsn, strings.ToUpper(strings.ReplaceAll(name, " ", "-")))
+			} else {
+				dsn = with(dsn, params)
 			}
 			s := suite(t, server, open(t, dsn), open(t, dsn))
 			s.Freeze = nil
