@@ -19,7 +19,7 @@ func parts() []part {
 		{"sim", "the simulation of each backend over as many seeds: 5 minutes", nil, sim},
 		{"mutants", "the rules of the engine, each broken on purpose, and the tests that notice; some of them by name: 5 minutes", []string{"redis"}, mutants},
 		{"model", "the models of the rules, searched by spin, and with each rule broken: 5 minutes", []string{"spin"}, model},
-		{"cron", "cron jobs in five processes with different clocks, killed, frozen and replaced: 5 minutes", []string{"redis"}, cron},
+		{"cron", "cron jobs and schedulers in processes with different clocks, killed, frozen and replaced: 6 minutes", []string{"redis"}, cron},
 		{"soak", "six processes with all adapters, under faults; their events stay in bin/_artifacts: 10 minutes", []string{"redis"}, soak},
 		{"load", "100,000 leases held, and as many waiters, on real servers: 5 minutes", []string{"redis"}, load},
 		{"servers", "the suite and the faults on each server that Debian has, and over each kind of connection; then docs/servers.md: 15 minutes", []string{"redis"}, servers},
@@ -72,7 +72,8 @@ func cron(f *flag.FlagSet) runFunc {
 	ticks := f.Int("ticks", 120, "how many ticks each job has")
 	return func(ctx context.Context, c console) error {
 		return c.with(fmt.Sprint("ONERUN_CRON_TICKS=", *ticks)).
-			test(ctx, "-race", "-run", "TestLong_processesRunEachTickOnce", "-timeout", "30m", "./middleware/cron")
+			test(ctx, "-race", "-run", "TestLong_(p|schedulerP)rocesses(RunEachTickOnce|MeetSeveralFaults)",
+				"-timeout", "30m", "./middleware/cron", "./middleware/asynq/scheduler")
 	}
 }
 
