@@ -3,6 +3,7 @@ package mysql_test
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"sync"
 	"testing"
@@ -184,8 +185,8 @@ func TestLong_galeraForgetsNothingWhenAServerIsKilled(t *testing.T) {
 }
 
 func kindIs(err error, kind driver.StoreErrorKind) bool {
-	store, ok := err.(*driver.StoreError)
-	return ok && store.Kind == kind
+	var store *driver.StoreError
+	return errors.As(err, &store) && store.Kind == kind
 }
 
 // A server that was away does not know what the others have granted. It grants nothing by that.
