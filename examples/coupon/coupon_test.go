@@ -6,6 +6,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed-1795987d/onerun/examples/internal/leases"
+	"github.com/seed-1795987d/onerun/examples/internal/leasestest"
 	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 )
 
@@ -17,16 +19,18 @@ func second(s stock) int {
 }
 
 func TestCoupon_givesAHundredUsersOneEach(t *testing.T) {
-	got := run(true)
-	require.Len(t, got.Claims, coupons)
-	require.Zero(t, second(got))
-	require.Zero(t, got.Remaining)
-	require.Positive(t, got.Refused, "late writes of the frozen server")
-	require.True(t, report(got))
+	leasestest.OnEach(t, func(t *testing.T, store *leases.Store) {
+		got := run(store, true)
+		require.Len(t, got.Claims, coupons)
+		require.Zero(t, second(got))
+		require.Zero(t, got.Remaining)
+		require.Positive(t, got.Refused, "late writes of the frozen server")
+		require.True(t, report(got))
+	})
 }
 
 func TestCoupon_withoutTheGuardGivesAwayTooMany(t *testing.T) {
-	got := run(false)
+	got := run(leases.Open("redis", ""), false)
 	require.Greater(t, len(got.Claims), coupons)
 	require.Positive(t, second(got))
 	require.Zero(t, got.Refused, "the database cannot know what is late")

@@ -5,7 +5,11 @@
 //	go run ./examples/coupon -guard=false    the servers give away too many, and users get two
 //
 // It needs only Go: Redis is inside the program, and the database is a file of bbolt. Start with
-// server.go. The last lines are read back from the database.
+// server.go. The last lines are read back from the database. The leases can be in SQL as well:
+//
+//	go run -tags sql ./examples/coupon -backend sqlite
+//	go run -tags sql ./examples/coupon -backend postgres -db postgres:///shop
+//	go run -tags sql ./examples/coupon -backend mysql -db 'root@tcp(127.0.0.1:3306)/shop'
 package main
 
 import (
@@ -20,10 +24,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
-	"github.com/seed-1795987d/onerun/backend/single"
 	"github.com/seed-1795987d/onerun/examples/internal/embedded"
+	"github.com/seed-1795987d/onerun/examples/internal/leases"
 	"github.com/seed-1795987d/onerun/guard"
 )
 
@@ -34,24 +36,22 @@ const (
 
 func main() {
 	guarded := flag.Bool("guard", true, "sell under a lease; false shows what happens without one")
+	store := leases.Flags()
 	flag.Parse()
-	if !report(run(*guarded)) {
+	if !report(run(store(), *guarded)) {
 		os.Exit(1)
 	}
 }
 
 // run opens the shop, lets the users in, and returns what the database has then.
-func run(guarded bool) stock {
-	addr, stop := embedded.Redis()
-	defer stop()
+func run(store *leases.Store, guarded bool) stock {
+	defer store.Close()
 	db := embedded.Open(stock{Remaining: coupons})
 	defer db.Close()
 	var urls []string
 	var frozen atomic.Bool
 	for range servers { // each is as a process of its own would be
-		rdb := redis.NewClient(&redis.Options{Addr: addr})
-		defer rdb.Close()
-		g := embedded.Must(guard.New(single.New(rdb), guard.WithNamespace("shop"),
+		g := embedded.Must(guard.New(store.Locker(), guard.WithNamespace("shop"),
 			guard.WithTTL(ttl), guard.WithoutRenewal())) // a frozen process does not renew either
 		defer g.Close(context.Background())
 		web := httptest.NewServer((&server{db: db, guard: g, guarded: guarded, frozen: &frozen}).handler())

@@ -5,21 +5,25 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed-1795987d/onerun/examples/internal/leases"
+	"github.com/seed-1795987d/onerun/examples/internal/leasestest"
 	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 )
 
 func TestMain(m *testing.M) { redistest.VerifyNoLeaks(m) }
 
 func TestLottery_drawsTenWinnersOnce(t *testing.T) {
-	got := run(true)
-	require.Len(t, got.Winners, winners)
-	require.Equal(t, 1, got.Draws)
-	require.Positive(t, got.Refused, "late writes of the frozen replica")
-	require.True(t, report(got))
+	leasestest.OnEach(t, func(t *testing.T, store *leases.Store) {
+		got := run(store, true)
+		require.Len(t, got.Winners, winners)
+		require.Equal(t, 1, got.Draws)
+		require.Positive(t, got.Refused, "late writes of the frozen replica")
+		require.True(t, report(got))
+	})
 }
 
 func TestLottery_withoutTheGuardEachReplicaDraws(t *testing.T) {
-	got := run(false)
+	got := run(leases.Open("redis", ""), false)
 	require.Len(t, got.Winners, replicas*winners)
 	require.Equal(t, replicas, got.Draws)
 	require.Zero(t, got.Refused, "the database cannot know what is late")

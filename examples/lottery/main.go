@@ -5,7 +5,11 @@
 //	go run ./examples/lottery -guard=false    each replica draws: there are fifty winners
 //
 // It needs only Go: Redis is inside the program, and the database is a file of bbolt. Start with
-// replica.go. The last lines are read back from the database.
+// replica.go. The last lines are read back from the database. The leases can be in SQL as well:
+//
+//	go run -tags sql ./examples/lottery -backend sqlite
+//	go run -tags sql ./examples/lottery -backend postgres -db postgres:///shop
+//	go run -tags sql ./examples/lottery -backend mysql -db 'root@tcp(127.0.0.1:3306)/shop'
 package main
 
 import (
@@ -16,11 +20,10 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/robfig/cron/v3"
 
-	"github.com/seed-1795987d/onerun/backend/single"
 	"github.com/seed-1795987d/onerun/examples/internal/embedded"
+	"github.com/seed-1795987d/onerun/examples/internal/leases"
 	"github.com/seed-1795987d/onerun/guard"
 )
 
@@ -31,25 +34,23 @@ const (
 
 func main() {
 	guarded := flag.Bool("guard", true, "draw under a lease; false shows what happens without one")
+	store := leases.Flags()
 	flag.Parse()
-	if !report(run(*guarded)) {
+	if !report(run(store(), *guarded)) {
 		os.Exit(1)
 	}
 }
 
 // run has all replicas fire the draw, and returns what the database has then.
-func run(guarded bool) raffle {
-	addr, stop := embedded.Redis()
-	defer stop()
+func run(store *leases.Store, guarded bool) raffle {
+	defer store.Close()
 	db := embedded.Open(raffle{})
 	defer db.Close()
 	due := time.Now().Add(1500 * time.Millisecond).Truncate(time.Second)
 	var crons []*cron.Cron
 	var frozen atomic.Bool
 	for i := range replicas { // each is as a process of its own would be
-		rdb := redis.NewClient(&redis.Options{Addr: addr})
-		defer rdb.Close()
-		g := embedded.Must(guard.New(single.New(rdb), guard.WithNamespace("lottery"),
+		g := embedded.Must(guard.New(store.Locker(), guard.WithNamespace("lottery"),
 			guard.WithTTL(ttl), guard.WithoutRenewal())) // a frozen process does not renew either
 		defer g.Close(context.Background())
 		r := &replica{name: fmt.Sprint("replica ", i+1), db: db, frozen: &frozen}

@@ -36,9 +36,9 @@ var proof = []string{
 	verify + "scale", verify + "servers", verify + "load", verify + "soak",
 }
 
-// goTest is how tests run that depend on the clock. The demo traces with -tags trace; -w leaves out
-// what only debuggers read, which links faster.
-var goTest = []string{"-tags", "trace", "-shuffle=on", "-timeout", "15m", "-ldflags=-w"}
+// goTest is how tests run that depend on the clock. The demo traces with -tags trace,
+// and examples have SQL with -tags sql; -w leaves out what only debuggers read, which links faster.
+var goTest = []string{"-tags", "trace,sql", "-shuffle=on", "-timeout", "15m", "-ldflags=-w"}
 
 // check runs first what fails soonest. What does not depend on the clock runs two at a time.
 func check(*flag.FlagSet) runFunc {
@@ -121,7 +121,7 @@ func short(*flag.FlagSet) runFunc {
 // compile compiles tests, so that no compiler runs beside tests that depend on the clock.
 func compile(ctx context.Context, c console, packages []string) error {
 	c.out = io.Discard
-	return c.run(ctx, "go", slices.Concat([]string{"list", "-tags", "trace", "-test", "-deps", "-export"}, packages)...)
+	return c.run(ctx, "go", slices.Concat([]string{"list", "-tags", "trace,sql", "-test", "-deps", "-export"}, packages)...)
 }
 
 var longTest = regexp.MustCompile(`(?m)^func TestLong_`)
@@ -161,7 +161,7 @@ func lowest(f *flag.FlagSet) runFunc {
 			return err
 		}
 		for _, module := range modules {
-			if err := c.sh(ctx, "cd "+module+" && go vet -tags trace ./..."); err != nil {
+			if err := c.sh(ctx, "cd "+module+" && go vet -tags trace,sql ./..."); err != nil {
 				return err
 			}
 		}
