@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	sqldriver "database/sql/driver"
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -37,11 +38,15 @@ type writer struct {
 
 // A write is a part of a transaction.
 type write struct {
+	ctx   context.Context // of its caller
+	first bool            // it is a renewal
+	// run may be called again, in another transaction.
 	run  func(ctx context.Context, tx *sql.Conn) error
 	done chan error // has one element when the transaction has ended
 }
 
-// A rowError is the error of a write that leaves the transaction as it was.
+// A rowError is the error of a write that leaves the transaction as it was. After another error,
+// such as that of a full disk, the other writes are made again without the one that has failed.
 type rowError struct{ error }
 
 func (e rowError) Unwrap() error { return e.error }
@@ -49,13 +54,10 @@ func (e rowError) Unwrap() error { return e.error }
 // do runs a write, and returns when it is committed, or has failed. It returns early if ctx ends
 // before the write has begun, which then never begins.
 func (w *writer) do(ctx context.Context, first bool, run func(ctx context.Context, tx *sql.Conn) error) error {
-	job := &write{run, make(chan error, 1)}
+	job := &write{ctx, first, run, make(chan error, 1)}
 	w.mu.Lock()
-	if first {
-		w.first = append(w.first, job)
-	} else {
-		w.rest = append(w.rest, job)
-	}
+	list := w.listOf(job)
+	*list = append(*list, job)
 	if !w.running {
 		w.running = true
 		go w.serve()
@@ -72,22 +74,42 @@ func (w *writer) do(ctx context.Context, first bool, run func(ctx context.Contex
 	return <-job.done
 }
 
+// listOf returns the list in which the write waits. w.mu must be held.
+func (w *writer) listOf(job *write) *[]*write {
+	if job.first {
+		return &w.first
+	}
+	return &w.rest
+}
+
+// putBack puts writes in front of those that wait, unless their callers have left.
+func (w *writer) putBack(jobs []*write) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, job := range slices.Backward(jobs) {
+		if err := job.ctx.Err(); err != nil {
+			job.done <- err
+			continue
+		}
+		list := w.listOf(job)
+		*list = slices.Insert(*list, 0, job)
+	}
+}
+
 // withdraw reports whether the write has not begun, and takes it out.
 func (w *writer) withdraw(job *write) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, list := range []*[]*write{&w.first, &w.rest} {
-		for i, j := range *list {
-			if j == job {
-				*list = append((*list)[:i:i], (*list)[i+1:]...)
-				if len(w.first)+len(w.rest) == 0 && w.idle != nil {
-					w.idle()
-				}
-				return true
-			}
-		}
+	list := w.listOf(job)
+	i := slices.Index(*list, job)
+	if i < 0 {
+		return false
 	}
-	return false
+	*list = slices.Concat((*list)[:i], (*list)[i+1:])
+	if len(w.first)+len(w.rest) == 0 && w.idle != nil {
+		w.idle()
+	}
+	return true
 }
 
 // take returns the writes of the next transaction, renewals first.
@@ -123,10 +145,7 @@ func (w *writer) serve() {
 			jobs = w.take(1 << 30)
 		}
 		for _, job := range jobs {
-			select {
-			case job.done <- err:
-			default: // it has failed by itself
-			}
+			job.done <- err
 		}
 		time.Sleep(pauseAfter)
 	}
@@ -165,16 +184,23 @@ func (w *writer) transact(ctx context.Context, jobs *[]*write) (err error) {
 		}
 	}()
 	*jobs = w.take(maxWrites)
-	for _, job := range *jobs {
+	for i := 0; i < len(*jobs); {
+		job := (*jobs)[i]
 		err := job.run(own, conn)
+		if err == nil {
+			i++
+			continue
+		}
+		*jobs = slices.Delete(*jobs, i, i+1)
 		var row rowError
 		if errors.As(err, &row) {
 			job.done <- row.error
 			continue
 		}
-		if err != nil {
-			return err
-		}
+		job.done <- err
+		w.putBack(*jobs)
+		*jobs = nil
+		return nil
 	}
 	_, err = conn.ExecContext(own, `COMMIT`)
 	committed = err == nil
