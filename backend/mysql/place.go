@@ -71,6 +71,8 @@ func (d *dialect) find(ctx context.Context) (*place, error) {
 		p.maxStatement = packet - 1024
 	}
 	p.statements = sqlstore.Statements(sources, defaultTable, p.quoted(), "CLOCK", now, "NEVER", strconv.Itoa(math.MaxInt32),
+		// an administrator's account may write to a replica, too
+		"WRITABLE", "CAST(@@global.read_only AS CHAR) IN ('0', 'OFF')",
 		// a replica may be behind, so its answer does not count
 		"STATUS", "CONCAT(CAST(@@global.read_only AS CHAR), ' ', CAST(@@autocommit AS CHAR))")
 	return p, nil

@@ -3,4 +3,4 @@
 UPDATE onerun_leases
 SET last = IF(? > fence, GREATEST(last, ?), last), fence = GREATEST(fence, ?), ends = CLOCK + ?,
 	forget_on = (CLOCK + ?) DIV 86400000000 + 2, version = version + 1
-WHERE k = ? AND state = 'held' AND id = ? AND ends > CLOCK
+WHERE k = ? AND state = 'held' AND id = ? AND ends > CLOCK AND WRITABLE
