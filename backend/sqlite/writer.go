@@ -20,6 +20,9 @@ const (
 	// pauseAfter is the pause between two transactions of a process, so that the other processes,
 	// which try again and again, find the file unlocked.
 	pauseAfter = time.Millisecond
+	// noticeAfter is how long a transaction has tried to begin when another one must be writing. It
+	// begins without the disk, so it takes a fraction of a millisecond if the file is not locked.
+	noticeAfter = 20 * time.Millisecond
 )
 
 // A writer makes all writes of a Locker. SQLite has one writer at a time, and each transaction
@@ -27,7 +30,7 @@ const (
 // there is nothing to write.
 type writer struct {
 	db     *sql.DB
-	locked atomic.Int64 // since when another connection writes, in nanoseconds since 1970, or 0
+	locked atomic.Int64 // since when a transaction tries to begin, in nanoseconds since 1970, or 0
 
 	mu      sync.Mutex
 	first   []*write // renewals
@@ -161,11 +164,10 @@ func (w *writer) transact(ctx context.Context, jobs *[]*write) (err error) {
 	defer conn.Close()
 	defer w.locked.Store(0)
 	own := context.WithoutCancel(ctx) // a statement that is cut off may have begun a transaction
+	// With a busy_timeout, the statement itself waits before it says that the file is locked.
+	w.locked.Store(time.Now().UnixNano())
 	err = whileLocked(ctx, func() error {
 		_, err := conn.ExecContext(own, `BEGIN IMMEDIATE`)
-		if isLocked(err) {
-			w.locked.CompareAndSwap(0, time.Now().UnixNano())
-		}
 		return err
 	})
 	if err != nil {
@@ -207,11 +209,14 @@ func (w *writer) transact(ctx context.Context, jobs *[]*write) (err error) {
 	return err
 }
 
-// lockedFor returns for how long another connection has written, while writes wait for it.
+// lockedFor returns for how long writes have waited for another connection that writes, or 0.
 func (w *writer) lockedFor() time.Duration {
 	since := w.locked.Load()
 	if since == 0 {
 		return 0
 	}
-	return max(time.Since(time.Unix(0, since)), 1)
+	if waited := time.Since(time.Unix(0, since)); waited >= noticeAfter {
+		return waited
+	}
+	return 0
 }

@@ -88,6 +88,17 @@ func TestTryAcquire_writesNothingAfterItsCallerHasLeft(t *testing.T) {
 	require.Empty(t, info.Holders)
 }
 
+// With a busy_timeout, the driver waits by itself. The error names the other writer nevertheless.
+func TestTryAcquire_namesTheOtherWriterWithinABusyTimeout(t *testing.T) {
+	t.Parallel()
+	path := newFile(t)
+	l, _ := migrated(t, path+"?_pragma=busy_timeout(5000)")
+	unlock := lock(t, open(t, path))
+	defer unlock()
+	_, err := l.TryAcquire(within(t, 500*time.Millisecond), claim("key", long))
+	requireKind(t, driver.KindTimeout, "another connection has written for", err)
+}
+
 // A caller that leaves a locked file does not fail the one that has just come.
 func TestTryAcquire_outlivesTheCallersThatLeave(t *testing.T) {
 	t.Parallel()
