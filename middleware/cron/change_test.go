@@ -161,3 +161,28 @@ func TestSchedule_thatIsBack(t *testing.T) {
 		}
 	}
 }
+
+// The clock of the process that began the old spec is half a minute ahead, and the new one is
+// deployed within this time.
+func TestSchedule_thatChangesBeforeTheOldOneBeganByTheClock(t *testing.T) {
+	t.Parallel()
+	onSite(t, noon, func(s *site) {
+		start := func(spec string, skew time.Duration) *process {
+			p := s.process(spec, setup{skew: skew})
+			p.add("job", spec, nil)
+			p.cron.Start()
+			return p
+		}
+		old := start("* * * * *", 30*time.Second)
+		s.sleep(10 * time.Second)
+		replacing := start("*/2 * * * *", 0)
+		s.until("2026-06-15T12:05:10Z")
+		replacing.end()
+		s.until("2026-06-15T12:06:50Z")
+		old.end()
+		s.until("2026-06-15T12:15:00Z")
+		back := start("*/2 * * * *", 0)
+		s.sleep(time.Second)
+		require.Contains(s.t, back.outcomes("job"), "12:08:00-12:12:00 missed")
+	})
+}

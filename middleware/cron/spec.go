@@ -14,7 +14,7 @@ const replacedAfter = 24 * time.Hour
 // beginSpec writes down that the job has the spec from born on, if no process has had it before. It
 // waits for no other process: this one may end soon.
 func (b *job) beginSpec(born time.Time) error {
-	isNew, err := b.marks.Begin(context.WithoutCancel(b.jobs.ctx), born)
+	isNew, err := b.marks.Begin(context.WithoutCancel(b.jobs.ctx), born, ticks.Trusted(b.now(), b.deadline))
 	if err == nil {
 		b.begun, b.isNew = true, isNew
 	}

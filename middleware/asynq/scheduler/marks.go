@@ -42,7 +42,7 @@ func (r *runner) find(ctx context.Context, e *entry) error {
 			return err
 		}
 	}
-	if _, err := e.marks.Begin(ctx, e.since); err != nil {
+	if _, err := e.marks.Begin(ctx, e.since, ticks.Trusted(r.now(), r.deadline)); err != nil {
 		return err
 	}
 	if e.last = own.Mark(); isNew {

@@ -53,15 +53,25 @@ func (m *Marks) ahead(print string) string     { return m.Name + "@ahead-" + pri
 func (m *Marks) omissions(print string) string { return m.Name + "@omitted-" + print }
 
 // Begin writes down that the entry has the spec from at on. If isNew is false, a process had it
-// before, and that remains.
-func (m *Marks) Begin(ctx context.Context, at time.Time) (isNew bool, err error) {
+// before, and that remains. It begins after all other specs that the entry has or had: a clock may
+// have been ahead when one of them began, but not by so much that this was after trusted.
+func (m *Marks) Begin(ctx context.Context, at, trusted time.Time) (isNew bool, err error) {
 	first, err := m.Ledger.Raise(ctx, m.Name, firstOf+m.Spec.Print, 0)
 	if err != nil {
 		return false, err
 	}
 	isNew = first == 0
 	if isNew {
+		lines, err := driver.Entries(ctx, m.Ledger, m.specs(), maxSpecs)
+		if err != nil {
+			return false, err
+		}
 		first = milliseconds(at)
+		for _, line := range lines {
+			if line.At <= milliseconds(trusted) {
+				first = max(first, line.At+1)
+			}
+		}
 	}
 	// The counter comes last: if this process dies before, the next one begins the spec. If the log
 	// has the spec, it keeps it as it is.

@@ -30,13 +30,30 @@ func TestMarks_aSpecBeginsOnce(t *testing.T) {
 	require.Zero(t, own.First())
 	require.Empty(t, others)
 	for _, want := range []bool{true, false} {
-		isNew, err := m.Begin(t.Context(), clock(t, "08:00"))
+		isNew, err := m.Begin(t.Context(), clock(t, "08:00"), clock(t, "08:00"))
 		require.NoError(t, err)
 		require.Equal(t, want, isNew)
 	}
 	own, _, err = m.Read(t.Context(), clock(t, "20:00"))
 	require.NoError(t, err)
 	require.True(t, own.Mark().Equal(clock(t, "08:00")), "it has no ticks before")
+}
+
+// The clock of the process that began the first one was ahead, by an hour or by a day. The second
+// one begins at 09:15.
+func TestMarks_aSpecBeginsAfterTheOthers(t *testing.T) {
+	t.Parallel()
+	ahead := clock(t, "10:00")
+	for first, want := range map[time.Time]time.Time{ahead: ahead.Add(time.Millisecond), ahead.AddDate(0, 0, 1): clock(t, "09:15")} {
+		hourly, half := twoSpecs(t)
+		_, err := hourly.Begin(t.Context(), first, first)
+		require.NoError(t, err)
+		_, err = half.Begin(t.Context(), clock(t, "09:15"), clock(t, "20:00"))
+		require.NoError(t, err)
+		own, _, err := half.Read(t.Context(), clock(t, "20:00"))
+		require.NoError(t, err)
+		require.True(t, own.First().Equal(want), own.First())
+	}
 }
 
 // A newer spec replaces an older one as soon as ticks after the last one of that have an outcome.
@@ -60,7 +77,7 @@ func TestMarks_whichSpecHasReplacedTheOther(t *testing.T) {
 			t.Parallel()
 			hourly, half := twoSpecs(t)
 			for m, of := range map[*ticks.Marks][2]string{hourly: {"08:00", test.hourly}, half: {"09:15", test.half}} {
-				_, err := m.Begin(t.Context(), clock(t, of[0]))
+				_, err := m.Begin(t.Context(), clock(t, of[0]), clock(t, of[0]))
 				require.NoError(t, err)
 				if of[1] != "" {
 					_, err = m.Raise(t.Context(), clock(t, of[1]))
@@ -87,7 +104,7 @@ func TestMarks_ofAnotherSpecInTheFutureDoNotCount(t *testing.T) {
 	t.Parallel()
 	hourly, half := twoSpecs(t)
 	for m, from := range map[*ticks.Marks]string{hourly: "08:00", half: "09:15"} {
-		_, err := m.Begin(t.Context(), clock(t, from))
+		_, err := m.Begin(t.Context(), clock(t, from), clock(t, from))
 		require.NoError(t, err)
 	}
 	_, err := hourly.Raise(t.Context(), clock(t, "10:00"))
@@ -110,7 +127,7 @@ func TestRemaining_leavesOutGapsAndWhatOtherSpecsHaveHandled(t *testing.T) {
 	t.Parallel()
 	hourly, half := twoSpecs(t)
 	for _, m := range []*ticks.Marks{hourly, half} {
-		_, err := m.Begin(t.Context(), clock(t, "08:00"))
+		_, err := m.Begin(t.Context(), clock(t, "08:00"), clock(t, "08:00"))
 		require.NoError(t, err)
 	}
 	own, _, err := hourly.Read(t.Context(), clock(t, "20:00"))
