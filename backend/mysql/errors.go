@@ -12,7 +12,7 @@ import (
 
 var (
 	errReplica      = errors.New("the server is read-only, as a replica is")
-	errNoAutocommit = errors.New("the session has autocommit off: leave it out of the DSN")
+	errNoAutocommit = errors.New("the session has autocommit off, by the DSN or as the default of the server: put autocommit=1 into the DSN")
 	errPacket       = errors.New("the record needs a larger max_allowed_packet: twice its length, and some more")
 	errNoDatabase   = errors.New("the session has no database: name one in the DSN, or by WithTable")
 )
@@ -86,7 +86,7 @@ func (d *dialect) Explain(_ driver.Op, err error) (driver.StoreErrorKind, error)
 	case 1049:
 		err = fmt.Errorf("create the database, or name another one in the DSN: %w", err)
 	case noSuchTable, 1054:
-		err = fmt.Errorf("the table %s is missing or old: call Migrate, or apply Schema: %w", d.table, err)
+		err = fmt.Errorf("the table %q is missing or old: call Migrate, or apply Schema: %w", d.table, err)
 	}
 	for kind, numbers := range kinds {
 		for _, k := range numbers {

@@ -30,7 +30,8 @@ func (l *Locker) Warnings(ctx context.Context) (warnings []error) {
 			is   bool
 			what string
 		}{
-			{!strings.EqualFold(engine, "InnoDB"), "the table " + d.table + " has the engine " + engine + ", so leases are lost: it needs InnoDB"},
+			{engine != "" && !strings.EqualFold(engine, "InnoDB"), // "" if there is no table
+				"the table " + d.table + " has the engine " + engine + ", so leases are lost: it needs InnoDB"},
 			{flush != "" && flush != "1", "innodb_flush_log_at_trx_commit is " + flush + ", so a crash can lose leases"},
 			{set["log_bin"] == "ON" && sync != "1", "sync_binlog is " + sync + ", so a crash can lose leases that replicas do not have"},
 			{set["group_replication_group_name"] != "" && set["group_replication_consistency"] == "EVENTUAL",

@@ -20,7 +20,7 @@ func (d *dialect) Explain(_ driver.Op, err error) (driver.StoreErrorKind, error)
 	case code == "":
 		return "", err
 	case code == "42P01" || code == "42703":
-		err = fmt.Errorf("the table %s is missing or old, or not in the search_path: "+
+		err = fmt.Errorf("the table %q is missing or old, or not in the search_path: "+
 			"call Migrate, apply Schema, or name its schema by WithTable: %w", d.table, err)
 	case code == "26000" || code == "42P05":
 		err = fmt.Errorf("a pooler in transaction mode needs a driver that prepares no statements: %w", err)

@@ -48,15 +48,18 @@ type globals struct {
 }
 
 // open returns the store that the flags name. The caller must close it.
-func (g *globals) open() (*connect.Servers, error) {
+func (g *globals) open() (*connect.Servers, error) { return g.connect(false) }
+
+// connect is open. It creates the file of an SQLite if create is set.
+func (g *globals) connect(create bool) (*connect.Servers, error) {
 	urls := split(g.Store)
 	store := len(urls) > 0
 	if !store {
 		urls = split(g.Redis)
 	}
 	files := connect.TLS{CA: g.TLSCA, Cert: g.TLSCert, Key: g.TLSKey}
-	servers, err := connect.Open(connect.Config{URLs: urls, Backend: g.Backend, TLS: files, Plain: g.Plain})
-	if err != nil && store {
+	servers, err := connect.Open(connect.Config{URLs: urls, Backend: g.Backend, TLS: files, Plain: g.Plain, Create: create})
+	if err = asFlag(err); err != nil && store {
 		err = errors.New(strings.ReplaceAll(err.Error(), "--redis:", "--store:"))
 	}
 	return servers, err

@@ -20,7 +20,7 @@ packages backend/postgres, backend/mysql and backend/sqlite.`
 
 // Run creates the table.
 func (c *migrateCommand) Run(g *globals) error {
-	servers, err := g.open()
+	servers, err := g.connect(true)
 	if err != nil {
 		return err
 	}
@@ -30,8 +30,15 @@ func (c *migrateCommand) Run(g *globals) error {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
+	existed := servers.HasTable(ctx)
 	if err := servers.Table.Migrate(ctx); err != nil {
 		return err
 	}
-	return g.print(map[string]any{"migrated": true}, func(w *terminal.Page) { w.Line("the table exists") })
+	return g.print(map[string]any{"migrated": true, "created": !existed}, func(w *terminal.Page) {
+		if existed {
+			w.Line("nothing to do: %s has %s", servers.Address, servers.TableName)
+			return
+		}
+		w.Line("created %s in %s", servers.TableName, servers.Address)
+	})
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -87,6 +88,9 @@ var flags = map[string]string{
 // noTable is what an error says if Migrate cures it.
 const noTable = "call Migrate"
 
+// goTypes finds what names a backend by its type in Go.
+var goTypes = regexp.MustCompile(`the backend \(\*[\w.]+\)`)
+
 // flagNames replaces the names of options by those of flags, longer names first: WithOncePer begins
 // with WithOnce.
 func flagNames() *strings.Replacer {
@@ -112,7 +116,7 @@ func asFlag(err error) error {
 	if !ok {
 		return err
 	}
-	reason := flagNames().Replace(bad.Reason)
+	reason := goTypes.ReplaceAllString(flagNames().Replace(bad.Reason), "the backend")
 	if bad.Value == "" {
 		return fmt.Errorf("%s: %s", name, reason)
 	}

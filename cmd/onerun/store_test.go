@@ -7,6 +7,7 @@ import (
 	"net/http/cookiejar"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"syscall"
@@ -67,8 +68,9 @@ func TestStore_allCommandsOnPostgreSQL(t *testing.T) {
 	code, out, _ = s.run("doctor")
 	require.Equal(t, 1, code, out)
 	require.Contains(t, out, `"onerun migrate" creates the table`)
-	require.Equal(t, "the table exists\n", s.ok("migrate"))
-	s.ok("migrate")
+	require.Equal(t, 2, strings.Count(out, "onerun migrate"), "a check, and the summary: "+out)
+	require.Regexp(t, `^created onerun_leases in \S+:\d+/\w+\n$`, s.ok("migrate"))
+	require.Regexp(t, `^nothing to do: \S+ has onerun_leases\n$`, s.ok("migrate"))
 
 	holder := execute(t, s.command("run", "--ttl=9s", "--label=web-1", "report", "--", "sh", "-c", "echo $ONERUN_FENCE$ONERUN_STORE >fence; exec sleep 100"))
 	require.NotContains(t, s.written("fence"), "postgres")
@@ -88,7 +90,7 @@ func TestStore_allCommandsOnPostgreSQL(t *testing.T) {
 	s.ok("run", "--shared", "k", "--", "true")
 	code, _, errs = s.run("run", "--fair", "k", "--", "true")
 	require.Equal(t, 125, code)
-	require.Contains(t, errs, "--fair: the backend (*postgres.Locker) keeps no queue")
+	require.Contains(t, errs, "--fair: the backend keeps no queue")
 	require.Contains(t, s.ok("ps"), "no process")
 	out = s.ok("doctor")
 	require.Contains(t, out, "postgres: promises here")
@@ -103,14 +105,18 @@ func TestStore_commandsOnSQLite(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	s := &postgresSite{&site{t: t, dir: dir}, "sqlite:leases.db"}
-	code, out, errs := s.run("run", "report", "--", "true")
-	require.Equal(t, 125, code, out)
-	require.Contains(t, errs, `"onerun migrate" creates the table`)
-	code, out, _ = s.run("doctor")
-	require.Equal(t, 1, code, out)
-	require.Contains(t, out, `"onerun migrate" turns on WAL`)
-	require.Equal(t, "the table exists\n", s.ok("migrate"))
-	s.ok("migrate")
+	file := filepath.Join(dir, "leases.db")
+	for _, args := range [][]string{{"run", "report", "--", "true"}, {"ls"}, {"show", "k"}, {"doctor"}} {
+		code, _, errs := s.run(args...)
+		require.Equal(t, 125, code, errs)
+		require.Contains(t, errs, "--store: "+file+` does not exist, or is empty: "onerun migrate" creates it`)
+		require.NoFileExists(t, file)
+	}
+	require.Equal(t, "created onerun_leases in "+file+"\n", s.ok("migrate"))
+	require.Equal(t, "nothing to do: "+file+" has onerun_leases\n", s.ok("migrate"))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "text"), []byte(strings.Repeat("text\n", 999)), 0o600))
+	_, out, _ := s.run("doctor", "--store=sqlite:text")
+	require.Regexp(t, `problem +reach .*another program's file`, out)
 
 	holder := execute(t, s.command("run", "--ttl=9s", "--label=web-1", "report", "--", "sh", "-c", "echo >began; exec sleep 100"))
 	s.written("began")
@@ -125,22 +131,31 @@ func TestStore_commandsOnSQLite(t *testing.T) {
 	require.Contains(t, s.ok("show", "nightly"), "nightly is done")
 	s.ok("forget", "nightly")
 	s.ok("run", "--shared", "k", "--", "true")
-	out = s.ok("doctor")
+	out = s.ok("doctor", "--store=sqlite://"+file)
+	require.Contains(t, out, "sqlite "+file+"\n")
 	require.Contains(t, out, "sqlite: promises here")
 	require.Regexp(t, `ok +try cron +works`, out)
 	s.ok("migrate", "--store=sqlite:leases.db?table=jobs")
 	require.Contains(t, s.ok("show", "--store=sqlite:leases.db?table=jobs", "k"), "k is free")
 	for want, args := range map[string][]string{
 		"--store: the URL cannot be used: it names no f": {"--store=sqlite:"},
-		"use sqlite:FILE":                    {"--store=sqlite:leases.db?mode=ro"},
-		"--store: a file of SQLite must be":  {"--store=sqlite:leases.db,redis://a"},
-		"--backend: redlock is":              {"--backend=redlock"},
-		"--plain: has no effect on SQLite":   {"--plain=%s"},
-		"--tls-cert and --tls-key have no e": {"--tls-ca=file"},
+		"it has the parameter \"mode\"":                  {"--store=sqlite:leases.db?mode=ro"},
+		"it names no table":                              {"--store=sqlite:leases.db?table="},
+		"it names a database in memory":                  {"--store=sqlite::memory:"},
+		"after // it would name a host":                  {"--store=sqlite://leases.db"},
+		"--store: Bad-Name must be lower-case":           {"--store=sqlite:leases.db?table=Bad-Name"},
+		"--store: " + dir + " is a folder":               {"--store=sqlite:."},
+		"the folder " + dir + "/~ does not exist":        {"--store=sqlite:~/x.db"},
+		"sqlite (as in sqlite:FILE)":                     {"--store=sqlite3://x"},
+		"it is no URL of a store":                        {"--store=sqlite3:x"},
+		"--store: a file of SQLite must be":              {"--store=sqlite:leases.db,redis://a"},
+		"--backend: redlock is":                          {"--backend=redlock"},
+		"--plain: has no effect on SQLite":               {"--plain=%s"},
+		"--tls-cert and --tls-key have no e":             {"--tls-ca=file"},
 	} {
 		code, out, errs := s.run(append([]string{"show", "k"}, args...)...)
 		require.Equal(t, 125, code, out)
-		require.Contains(t, errs, want)
+		require.Contains(t, errs, want, args)
 	}
 }
 
@@ -157,8 +172,10 @@ func TestStore_commandsOnMySQL(t *testing.T) {
 	code, out, _ = s.run("doctor")
 	require.Equal(t, 1, code, out)
 	require.Contains(t, out, `"onerun migrate" creates the table`)
-	require.Equal(t, "the table exists\n", s.ok("migrate"))
-	s.ok("migrate")
+	require.Equal(t, 2, strings.Count(out, "onerun migrate"), "a check, and the summary: "+out)
+	require.NotContains(t, out, "engine")
+	require.Equal(t, "created onerun_leases in "+socket+"/"+database+"\n", s.ok("migrate"))
+	require.Equal(t, "nothing to do: "+socket+"/"+database+" has onerun_leases\n", s.ok("migrate"))
 
 	holder := execute(t, s.command("run", "--ttl=9s", "--label=web-1", "report", "--", "sh", "-c", "echo >began; exec sleep 100"))
 	s.written("began")
@@ -173,23 +190,33 @@ func TestStore_commandsOnMySQL(t *testing.T) {
 	require.Contains(t, s.ok("show", "nightly"), "nightly is done")
 	s.ok("forget", "nightly")
 	s.ok("run", "--shared", "k", "--", "true")
-	out = s.ok("doctor")
+	out = s.ok("doctor", "--store=mariadb"+strings.TrimPrefix(s.url, "mysql"))
+	require.Contains(t, out, "mysql "+socket+"/"+database+"\n")
 	require.Contains(t, out, "mysql: promises here")
 	require.Regexp(t, `ok +version +MariaDB`, out)
 	require.Regexp(t, `ok +try cron +works`, out)
 	s.ok("migrate", "--store="+s.url+"&table=jobs")
 	require.Contains(t, s.ok("show", "--store="+s.url+"&table=jobs", "k"), "k is free")
 	for want, args := range map[string][]string{
-		"--store: the URL cannot be used: it is no URL": {"--store=mysql://host"},
-		"use mysql://user:password@host":                {"--store=mysql://a:secret@host/db?nonsense=%zz"},
-		"--store: a URL of MySQL must be":               {"--store=mysql://a/b,redis://a"},
-		"skip_verify is refused":                        {"--store=mysql://10.0.0.1/app?tls=skip-verify"},
-		"--backend: redlock is":                         {"--backend=redlock"},
-		"--plain: has no effect on MySQL":               {"--plain=%s"},
+		"--store: the URL cannot be used: it names no database": {"--store=mysql://host"},
+		"escape special characters: / is %2F, #":                {"--store=mysql://a:1#secret@host/db"},
+		"it cannot be read":                                     {"--store=mysql://a:secret/x@host/db"},
+		"an address as in a DSN of Go":                          {"--store=mysql://a:secret@tcp(host:3306)/db"},
+		"its parameters cannot be used":                         {"--store=mysql://a:secret@host/db?table=a;b"},
+		"those of the Go driver":                                {"--store=mysql://a:secret@host/db?timeout=secret"},
+		"it has an empty parameter table":                       {"--store=mysql://a:secret@host/db?table="},
+		"it names neither a host":                               {"--store=mysql:///db"},
+		"--store: Bad-Name must be lower-case":                  {"--store=mysql://a:secret@host/db?table=Bad-Name"},
+		`the table "missing" is missing`:                        {"--store=" + s.url + "&table=missing"},
+		"it is no URL of a store":                               {"--store=a:secret@tcp(host:3306)/db"},
+		"--store: a URL of MySQL must be":                       {"--store=mysql://a/b,redis://a"},
+		"skip_verify is refused":                                {"--store=mysql://10.0.0.1/app?tls=skip-verify"},
+		"--backend: redlock is":                                 {"--backend=redlock"},
+		"--plain: has no effect on MySQL":                       {"--plain=%s"},
 	} {
 		code, out, errs := s.run(append([]string{"show", "k"}, args...)...)
 		require.Equal(t, 125, code, out)
-		require.Contains(t, errs, want)
+		require.Contains(t, errs, want, args)
 		require.NotContains(t, errs, "secret")
 	}
 	_, out, _ = s.run("doctor", "--store=mysql://127.1.1.1:1/app", "--timeout=1s")
@@ -245,7 +272,7 @@ func TestStore_tablesAndRefusals(t *testing.T) {
 	} {
 		code, out, errs := s.run(append([]string{"show", "k"}, args...)...)
 		require.Equal(t, 125, code, out)
-		require.Contains(t, errs, want)
+		require.Contains(t, errs, want, args)
 		require.NotContains(t, errs, "s3cret")
 	}
 }

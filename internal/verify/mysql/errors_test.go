@@ -36,7 +36,7 @@ func TestErrors_nameTheirRemedy(t *testing.T) {
 		"none named":     {server.DSN(""), nil, driver.KindSettings, "name one in the DSN"},
 		"wrong password": {asUser(t, dsn, "app:wrong"), nil, driver.KindAuth, "Access denied"},
 		"no right":       {asUser(t, server.DSN("noright"), "app:secret"), nil, driver.KindAuth, "denied"},
-		"no autocommit":  {server.DSN("noright") + "?autocommit=0", nil, driver.KindSettings, "autocommit"},
+		"no autocommit":  {server.DSN("noright") + "?autocommit=0", nil, driver.KindSettings, "put autocommit=1 into the DSN"},
 		"no server":      {"root@unix(/nonexistent)/x", nil, driver.KindConnection, "nonexistent"},
 	} {
 		t.Run(name, func(t *testing.T) {

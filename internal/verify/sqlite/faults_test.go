@@ -203,7 +203,7 @@ func TestErrors_sayWhatToDo(t *testing.T) {
 		}, driver.KindSettings, `journal mode "delete"`},
 		"in a folder that does not exist": {func(_ *testing.T, path string, _ *sql.DB) string {
 			return filepath.Join(path, "missing", "leases.db")
-		}, driver.KindSettings, "folder must exist"},
+		}, driver.KindSettings, "in a folder that exists"},
 		"read-only": {func(_ *testing.T, path string, _ *sql.DB) string {
 			return "file:" + path + "?mode=ro"
 		}, driver.KindReadOnly, "must be writable"},

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/redis/go-redis/v9"
 
@@ -29,6 +30,8 @@ type Config struct {
 	Backend string // "" is Single
 	TLS     TLS
 	Plain   string // names of locks of other libraries: %s stands for the key; "" for none
+	// Create says that a file of SQLite that does not exist is created.
+	Create bool
 }
 
 // Servers are clients of the servers, and the backend over them.
@@ -39,6 +42,9 @@ type Servers struct {
 	DB     *sql.DB
 	Table  Table
 	Locker guard.Locker
+	// Address names the database without a user and a password, and TableName the table of the
+	// leases. Both are empty on Redis.
+	Address, TableName string
 	// Unverified says that a PostgreSQL or MySQL is on the network, and that its certificate is not
 	// checked.
 	Unverified bool
@@ -57,6 +63,17 @@ type Table interface {
 
 // Nodes is how many stores have the leases: those of a quorum, or one.
 func (s *Servers) Nodes() int { return max(len(s.Clients), 1) }
+
+// HasTable reports whether the table can be read.
+func (s *Servers) HasTable(ctx context.Context) bool {
+	quote := `"`
+	if s.Table.Describe().Name == "mysql" {
+		quote = "`"
+	}
+	name := quote + strings.ReplaceAll(s.TableName, ".", quote+"."+quote) + quote
+	_, err := s.DB.ExecContext(ctx, "SELECT 1 FROM "+name+" WHERE 1 = 0")
+	return err == nil
+}
 
 // Open returns clients for the URLs. It does not connect them. Its errors name the flag, and no
 // password. The caller must call Close.

@@ -1,6 +1,7 @@
 package connect
 
 import (
+	"cmp"
 	"crypto/tls"
 	"database/sql"
 	"errors"
@@ -16,11 +17,22 @@ import (
 // mysqlScheme begins the URL of a MySQL or MariaDB.
 const mysqlScheme = "mysql://"
 
-func isMySQL(address string) bool { return strings.HasPrefix(address, mysqlScheme) }
+func isMySQL(address string) bool {
+	return strings.HasPrefix(address, mysqlScheme) || strings.HasPrefix(address, "mariadb://")
+}
 
-// errMySQLURL stands for each error of a parser, which could quote a password.
-var errMySQLURL = errors.New("it is no URL of a MySQL: use mysql://user:password@host:3306/database " +
-	"(in a user or password, escape special characters: / is %2F)")
+// The errors of a URL. They stand for those of parsers, which could quote a password.
+var (
+	errMySQLURL        = errors.New("it cannot be read" + useMySQL + " (in a user or password, escape special characters: / is %2F, # is %23)")
+	errMySQLDSN        = errors.New("it has an address as in a DSN of Go, with tcp(…) or unix(…)" + useMySQL + ", or ?socket=PATH")
+	errMySQLParameters = errors.New("its parameters cannot be used: they are table, socket, and those of the Go driver; " +
+		"escape special characters: ; is %3B")
+	errMySQLHost     = errors.New("it names neither a host nor a socket" + useMySQL + ", or ?socket=PATH")
+	errMySQLTable    = errors.New("it has an empty parameter table: use table=NAME, or leave it out")
+	errMySQLDatabase = errors.New("it names no database" + useMySQL)
+)
+
+const useMySQL = ": use mysql://user:password@host:3306/database"
 
 // openMySQL sets the database and the Locker of s.
 func (s *Servers) openMySQL(c Config) error {
@@ -34,7 +46,7 @@ func (s *Servers) openMySQL(c Config) error {
 	}
 	config, table, err := parseMySQL(c.URLs[0])
 	if err != nil {
-		return badURL(0, 1, errMySQLURL)
+		return badURL(0, 1, err)
 	}
 	if config.TLS == nil && !c.TLS.isZero() {
 		host, _, _ := net.SplitHostPort(config.Addr)
@@ -46,9 +58,10 @@ func (s *Servers) openMySQL(c Config) error {
 	config.Logger = &mysqldriver.NopLogger{}
 	connector, err := mysqldriver.NewConnector(config)
 	if err != nil {
-		return badURL(0, 1, errMySQLURL)
+		return badURL(0, 1, errMySQLParameters)
 	}
 	var opts []mysql.Option
+	s.Address, s.TableName = config.Addr+"/"+config.DBName, cmp.Or(table, defaultTable)
 	if table != "" {
 		opts = append(opts, mysql.WithTable(table))
 	}
@@ -62,17 +75,25 @@ func (s *Servers) openMySQL(c Config) error {
 // parseMySQL returns the configuration of a URL. The parameter "table" is the table of the leases,
 // and "socket" a socket in the place of the host. The others are those of the driver.
 func parseMySQL(address string) (config *mysqldriver.Config, table string, err error) {
+	if strings.Contains(address, "@tcp(") || strings.Contains(address, "@unix(") {
+		return nil, "", errMySQLDSN
+	}
 	u, err := url.Parse(address)
-	if err != nil {
-		return nil, "", err
+	if err != nil || strings.Contains(address, "#") {
+		return nil, "", errMySQLURL
 	}
 	values, err := url.ParseQuery(u.RawQuery)
 	if err != nil {
-		return nil, "", err
+		return nil, "", errMySQLParameters
 	}
 	table, socket := values.Get("table"), values.Get("socket")
-	if values.Has("table") && table == "" || u.Host == "" && socket == "" || strings.Trim(u.Path, "/") == "" {
-		return nil, "", errMySQLURL
+	switch {
+	case values.Has("table") && table == "":
+		return nil, "", errMySQLTable
+	case u.Host == "" && socket == "":
+		return nil, "", errMySQLHost
+	case strings.Trim(u.Path, "/") == "":
+		return nil, "", errMySQLDatabase
 	}
 	values.Del("table")
 	values.Del("socket")
@@ -81,7 +102,7 @@ func parseMySQL(address string) (config *mysqldriver.Config, table string, err e
 		at = "unix(" + socket + ")"
 	}
 	if config, err = mysqldriver.ParseDSN(at + "/" + url.PathEscape(strings.Trim(u.Path, "/")) + "?" + values.Encode()); err != nil {
-		return nil, "", err
+		return nil, "", errMySQLParameters
 	}
 	config.User = u.User.Username()
 	config.Passwd, _ = u.User.Password()

@@ -1,6 +1,7 @@
 package connect
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"database/sql"
@@ -8,6 +9,7 @@ import (
 	"net"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -19,6 +21,9 @@ import (
 
 // connections is how many connections a command opens at most. Renewals need one at any time.
 const connections = 4
+
+// defaultTable is the name of the table in all databases.
+const defaultTable = "onerun_leases"
 
 // isPostgres reports whether a URL names a PostgreSQL.
 func isPostgres(address string) bool {
@@ -55,6 +60,8 @@ func (s *Servers) openPostgres(c Config) error {
 	if table != "" {
 		opts = append(opts, postgres.WithTable(table))
 	}
+	s.Address = net.JoinHostPort(config.Host, strconv.Itoa(int(config.Port))) + "/" + config.Database
+	s.TableName = cmp.Or(table, defaultTable)
 	s.DB = stdlib.OpenDB(*config)
 	s.DB.SetMaxOpenConns(connections)
 	s.Table = postgres.New(s.DB, opts...)

@@ -29,12 +29,16 @@ func Split(list string) (urls []string) {
 // do not understand, and that may be a password.
 var errURL = errors.New("it is no URL of a Redis (in a user or password, escape special characters: / is %2F)")
 
+// errNoURL is the error of what has no scheme, and may have a password.
+var errNoURL = errors.New("it is no URL of a store, such as redis://, postgres://, mysql:// or sqlite:FILE, " +
+	"which is the only one without // (in a user or password, escape special characters: / is %2F)")
+
 // A schemeError is a URL whose scheme is none of ours.
 type schemeError struct{ scheme string }
 
 func (e *schemeError) Error() string {
 	return fmt.Sprintf("its scheme %q is not redis, rediss, unix, redis+cluster, rediss+cluster, "+
-		"redis+sentinel or rediss+sentinel", e.scheme)
+		"redis+sentinel, rediss+sentinel, postgres, postgresql, mysql, mariadb or sqlite (as in sqlite:FILE)", e.scheme)
 }
 
 // kind is what stands behind a URL.
@@ -50,7 +54,7 @@ const (
 func kindOf(address string) (kind, string, error) {
 	scheme, rest, ok := strings.Cut(address, "://")
 	if !ok {
-		return 0, "", errURL
+		return 0, "", errNoURL
 	}
 	scheme, what, _ := strings.Cut(scheme, "+")
 	known := scheme == "redis" || scheme == "rediss"

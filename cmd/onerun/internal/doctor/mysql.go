@@ -12,21 +12,20 @@ const mysqlName = "mysql"
 
 // reachMySQL checks whether the server answers, its version, its role and its clock.
 func (s *Server) reachMySQL(ctx context.Context, of *connect.Servers) bool {
-	const query = `SELECT DATABASE(), VERSION(), CAST(@@global.read_only AS CHAR),
+	const query = `SELECT VERSION(), CAST(@@global.read_only AS CHAR),
 		TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))`
-	var database, version, readOnly string
+	var version, readOnly string
 	var micros int64
 	err := of.DB.PingContext(ctx) // it connects, so that the query below takes one round trip
 	start := time.Now()
 	if err == nil {
-		err = of.DB.QueryRowContext(ctx, query).Scan(&database, &version, &readOnly, &micros)
+		err = of.DB.QueryRowContext(ctx, query).Scan(&version, &readOnly, &micros)
 	}
 	took := time.Since(start)
 	if err != nil {
 		s.add("reach", Problem, "%s", whyUnreachable(err))
 		return false
 	}
-	s.Addr += " " + database
 	s.add("reach", OK, "answers in %v", took.Round(time.Microsecond))
 	s.addMySQLVersion(version)
 	if readOnly == "0" || strings.EqualFold(readOnly, "off") {

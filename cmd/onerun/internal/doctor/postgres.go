@@ -14,25 +14,24 @@ const oldestPostgres = 120000
 
 // reachPostgres checks whether the server answers, its version, its role and its clock.
 func (s *Server) reachPostgres(ctx context.Context, of *connect.Servers) bool {
-	const query = `SELECT current_database(), current_setting('server_version'),
+	const query = `SELECT current_setting('server_version'),
 		current_setting('server_version_num')::int, pg_is_in_recovery(), clock_timestamp()`
 	var (
-		database, version string
-		number            int
-		standby           bool
-		clock             time.Time
+		version string
+		number  int
+		standby bool
+		clock   time.Time
 	)
 	err := of.DB.PingContext(ctx) // it connects, so that the query below takes one round trip
 	start := time.Now()
 	if err == nil {
-		err = of.DB.QueryRowContext(ctx, query).Scan(&database, &version, &number, &standby, &clock)
+		err = of.DB.QueryRowContext(ctx, query).Scan(&version, &number, &standby, &clock)
 	}
 	took := time.Since(start)
 	if err != nil {
 		s.add("reach", Problem, "%s", whyUnreachable(err))
 		return false
 	}
-	s.Addr += " " + database
 	s.add("reach", OK, "answers in %v", took.Round(time.Microsecond))
 	if number < oldestPostgres {
 		s.add("version", Problem, "PostgreSQL %s: the backend needs 12", version)

@@ -1,7 +1,9 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
+	"crypto/rand"
 	"time"
 
 	"github.com/seed-1795987d/onerun/cmd/onerun/internal/connect"
@@ -11,15 +13,14 @@ const sqliteName = "sqlite"
 
 // reachSQLite checks whether the file can be read, the version and the journal mode.
 func (s *Server) reachSQLite(ctx context.Context, of *connect.Servers) bool {
-	var version, mode, file string
+	var version, mode string
 	start := time.Now()
-	err := of.DB.QueryRowContext(ctx, `SELECT sqlite_version(), journal_mode, file
-		FROM pragma_journal_mode, pragma_database_list WHERE name = 'main'`).Scan(&version, &mode, &file)
+	err := of.DB.QueryRowContext(ctx, `SELECT sqlite_version(), journal_mode FROM pragma_journal_mode`).Scan(&version, &mode)
 	if err != nil {
-		s.add("reach", Problem, "%s", whyUnreachable(err))
+		// a claim fails as well, and its error has a hint
+		s.add("reach", Problem, "%s", whyUnreachable(cmp.Or(tryLease(ctx, of.Locker, scratch+"-"+rand.Text()), err)))
 		return false
 	}
-	s.Addr += " " + file
 	s.add("reach", OK, "answers in %v", time.Since(start).Round(time.Microsecond))
 	s.add("version", OK, "SQLite %s", version)
 	if mode == "wal" {

@@ -3,7 +3,6 @@ package doctor
 import (
 	"context"
 	"crypto/rand"
-	"fmt"
 	"strings"
 
 	"github.com/seed-1795987d/onerun/cmd/onerun/internal/connect"
@@ -16,7 +15,7 @@ func examineTable(ctx context.Context, of *connect.Servers, c Config) []*Server 
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
 	name := of.Table.Describe().Name
-	s := &Server{Addr: name, rights: map[string]error{}}
+	s := &Server{Addr: name + " " + of.Address, rights: map[string]error{}}
 	if of.Unverified {
 		use := "sslmode=verify-full, with sslrootcert"
 		if name == mysqlName {
@@ -51,11 +50,11 @@ func (s *Server) tryTable(ctx context.Context, of *connect.Servers, name string,
 			s.add("try "+f.name, OK, "works")
 			continue
 		}
-		text := fmt.Sprintf("does not work: %s", reason(err))
-		if strings.Contains(text, "call Migrate") {
-			text += `; "onerun migrate" creates the table`
+		if strings.Contains(err.Error(), "call Migrate") { // so will all others
+			s.add("table", Problem, `%s; "onerun migrate" creates the table`, reason(err))
+			return
 		}
-		s.add("try "+f.name, f.state, "%s", text)
+		s.add("try "+f.name, f.state, "does not work: %s", reason(err))
 	}
 }
 
