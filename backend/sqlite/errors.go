@@ -34,8 +34,16 @@ var texts = []struct {
 	{"interrupted", driver.KindCanceled, "the call was cancelled"},
 }
 
-// Explain implements sqlstore.Dialect.
+// Explain implements sqlstore.Dialect. The error names the file.
 func (d *dialect) Explain(_ driver.Op, err error) (driver.StoreErrorKind, error) {
+	kind, err := d.explain(err)
+	if path := d.named.Load(); path != nil {
+		err = fmt.Errorf("%s: %w", *path, err)
+	}
+	return kind, err
+}
+
+func (d *dialect) explain(err error) (driver.StoreErrorKind, error) {
 	switch {
 	case errors.Is(err, errReplaced):
 		return driver.KindRestarted, err

@@ -65,6 +65,9 @@ func (d *dialect) path(ctx context.Context) (path string, err error) {
 	err = whileLocked(ctx, func() error {
 		return d.db.QueryRowContext(ctx, `SELECT file FROM pragma_database_list WHERE name = 'main'`).Scan(&path)
 	})
+	if path != "" {
+		d.named.Store(&path)
+	}
 	if err == nil && path == "" && d.db.Stats().MaxOpenConnections != 1 {
 		err = &driver.SettingError{
 			Setting: "db", Reason: "is in memory, where each connection can have a database of its own: " +

@@ -38,7 +38,8 @@ type dialect struct {
 	db         *sql.DB
 	table      string
 	statements map[string]string
-	file       atomic.Pointer[file] // nil until Prepare has found it
+	named      atomic.Pointer[string] // the path as SQLite names it, for errors, or nil
+	file       atomic.Pointer[file]   // nil until Prepare has found it
 	writer     writer
 	watch      watch
 }
