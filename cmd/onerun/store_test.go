@@ -2,6 +2,7 @@ package main_test
 
 import (
 	"context"
+	"database/sql"
 	"io"
 	"net/http"
 	"net/http/cookiejar"
@@ -117,6 +118,13 @@ func TestStore_commandsOnSQLite(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "text"), []byte(strings.Repeat("text\n", 999)), 0o600))
 	_, out, _ := s.run("doctor", "--store=sqlite:text")
 	require.Regexp(t, `problem +reach .*another program's file`, out)
+	db, err := sql.Open("sqlite", filepath.Join(dir, "app.db"))
+	require.NoError(t, err)
+	_, err = db.ExecContext(t.Context(), `CREATE TABLE users (name TEXT)`)
+	require.NoError(t, err)
+	require.NoError(t, db.Close())
+	_, out, _ = s.run("doctor", "--store=sqlite:app.db")
+	require.Contains(t, out, `"onerun migrate" turns on WAL`, "the file of an application")
 
 	holder := execute(t, s.command("run", "--ttl=9s", "--label=web-1", "report", "--", "sh", "-c", "echo >began; exec sleep 100"))
 	s.written("began")
