@@ -30,15 +30,20 @@ func TestLong_processesMeetSeveralFaultsAtATime(t *testing.T) {
 	clocks := map[string]time.Duration{"behind": -15 * time.Second, "right": 0, "ahead": 15 * time.Second}
 	processes := map[string]*procChild{}
 	start := func(who string) { processes[who] = startProc(t, order.as(who, clocks[who])) }
-	deploy := func(but string) {
+	deploy := func(but string) (first string) {
 		for who := range clocks {
 			if who != but {
 				next := startProc(t, order.as(who, clocks[who]))
+				if first == "" {
+					first = who
+					time.Sleep(time.Second) // the store has its spec before the next one starts
+				}
 				require.NoError(t, processes[who].Signal(syscall.SIGTERM))
 				<-processes[who].Done()
 				processes[who] = next
 			}
 		}
+		return first
 	}
 	for who := range clocks {
 		start(who)
@@ -62,9 +67,10 @@ func TestLong_processesMeetSeveralFaultsAtATime(t *testing.T) {
 	for i := range order.Jobs {
 		order.Jobs[i].Spec = "*/2 * * * * *"
 	}
-	deploy(frozen.Who)
-	replaced := time.Now().Unix() + 16 // by the clock that is ahead
-	time.Sleep(20 * time.Second)       // it is frozen
+	deployed := time.Now()
+	// The new spec has ticks from the start of its first process on, but not before the old one.
+	replaced := max(deployed.Add(clocks[deploy(frozen.Who)]).Unix()+2, first)
+	time.Sleep(20 * time.Second) // it is frozen
 	require.NoError(t, processes[frozen.Who].Thaw())
 	time.Sleep(3 * time.Second)
 	// No other process knows of the ticks of the old spec that none has begun.
