@@ -35,9 +35,8 @@ func (s *server) handler() http.Handler {
 
 // claim gives a coupon to the user. One sale at a time runs, on all servers together.
 func (s *server) claim(w http.ResponseWriter, r *http.Request) {
-	sell := func(ctx context.Context) error { // the fence is 0 without a lease
-		return s.sell(r.PathValue("user"), guard.Fence(ctx))
-	}
+	// the fence is 0 without a lease
+	sell := func(ctx context.Context) error { return s.sell(r.PathValue("user"), guard.Fence(ctx)) }
 	var err error
 	if s.guarded {
 		err = s.guard.Do(r.Context(), "coupon:spring", sell, guard.WithWait(10*time.Second))
@@ -82,6 +81,7 @@ func (s *server) sell(user string, fence uint64) error {
 	time.Sleep(2 * time.Millisecond)
 	if s.frozen.CompareAndSwap(false, true) {
 		time.Sleep(2 * ttl) // the process is frozen for longer than its lease lasts
+		s.db.Await(func(row stock) bool { return row.Remaining < left })
 	}
 	return s.db.Update(func(row *stock) error {
 		if fence < row.Fence {

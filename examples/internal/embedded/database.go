@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"time"
 
 	"go.etcd.io/bbolt"
 )
@@ -65,6 +66,13 @@ func (db *DB[T]) Read() (value T) {
 		panic(err)
 	}
 	return value
+}
+
+// Await waits until the value fulfils the condition, and for a minute at most.
+func (db *DB[T]) Await(condition func(T) bool) {
+	for end := time.Now().Add(time.Minute); !condition(db.Read()) && time.Now().Before(end); {
+		time.Sleep(10 * time.Millisecond)
+	}
 }
 
 // Close closes the database, and removes its file.
