@@ -26,15 +26,16 @@ var after driver.After
 
 func (l leased) claim() driver.Claim { return driver.Claim(l) }
 
-// Another program writes for a while. A lease lives if it lasts longer than that.
+// Another program writes for a while. A lease lives if it lasts longer than that, and is lost if the
+// other program writes for several times its TTL.
 func TestLong_lockedByAnotherProgram(t *testing.T) {
 	leftout.IfShort(t)
 	for name, c := range map[string]struct {
 		locked, ttl time.Duration
 		lost        bool
 	}{
-		"for five seconds": {5 * time.Second, 20 * time.Second, false},
-		"for a minute":     {time.Minute, 20 * time.Second, true},
+		"for a fourth of the TTL": {5 * time.Second, 20 * time.Second, false},
+		"for three TTLs":          {18 * time.Second, 6 * time.Second, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -40,6 +40,10 @@ var proof = []string{
 // and examples have SQL with -tags sql; -w leaves out what only debuggers read, which links faster.
 var goTest = []string{"-tags", "trace,sql", "-shuffle=on", "-timeout", "15m", "-ldflags=-w"}
 
+// threeAtATime is for tests that wait for servers and clocks most of the time: so many packages keep
+// two processors busy.
+var threeAtATime = []string{"-p", "3"}
+
 // check runs first what fails soonest. What does not depend on the clock runs two at a time.
 func check(*flag.FlagSet) runFunc {
 	return func(ctx context.Context, c console) error {
@@ -88,7 +92,7 @@ func long(f *flag.FlagSet) runFunc {
 		if err != nil {
 			return err
 		}
-		args := slices.Concat(goTest, []string{"-run", "^TestLong_"}, packages)
+		args := slices.Concat(goTest, threeAtATime, []string{"-run", "^TestLong_"}, packages)
 		if *race {
 			args = append([]string{"-race"}, args...)
 		}
@@ -99,7 +103,7 @@ func long(f *flag.FlagSet) runFunc {
 		if err := compile(ctx, c, others); err != nil {
 			return err
 		}
-		return c.test(ctx, slices.Concat(goTest, others)...)
+		return c.test(ctx, slices.Concat(goTest, threeAtATime, others)...)
 	}
 }
 
