@@ -293,7 +293,9 @@ func TestRun_whatIsLeftHasTimeToEnd(t *testing.T) {
 
 func TestRun_stopsAndContinuesTheCommand(t *testing.T) {
 	s := newSite(t)
-	e := s.start("run", "k", "--", "sh", "-c", "echo $$ >pid; "+untilGo+"; exit 7")
+	// It starts no program: a shell whose child stops before its exec has another state (vfork).
+	require.NoError(t, syscall.Mkfifo(s.path("go"), 0o600))
+	e := s.start("run", "k", "--", "sh", "-c", "echo $$ >pid; read line <go; exit 7")
 	pid := s.pid("pid")
 	state := func(of int) string {
 		text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", of))
@@ -302,8 +304,8 @@ func TestRun_stopsAndContinuesTheCommand(t *testing.T) {
 	}
 	e.signal(syscall.SIGTSTP)
 	s.eventually(func() bool { return state(pid) == "T" && state(e.cmd.Process.Pid) == "T" }, "they do not stop")
-	require.NoError(t, os.WriteFile(s.path("go"), nil, 0o600))
 	e.signal(syscall.SIGCONT)
+	require.NoError(t, os.WriteFile(s.path("go"), []byte("\n"), 0o600))
 	require.Equal(t, 7, e.wait())
 }
 
