@@ -17,8 +17,8 @@ import (
 const (
 	// maxWrites is how many writes a transaction makes at most.
 	maxWrites = 256
-	// pauseAfter is the pause between two transactions of a process, so that the other processes,
-	// which try again and again, find the file unlocked.
+	// pauseAfter is the pause between two transactions of a process. Other processes try again and
+	// again, and find the file unlocked then.
 	pauseAfter = time.Millisecond
 	// noticeAfter is how long a transaction has tried to begin when another one must be writing. It
 	// begins without the disk, so it takes a fraction of a millisecond if the file is not locked.

@@ -139,7 +139,7 @@ func (c *recorder) pass() {
 		h := c.inner.Header()
 		late := trailers(h)
 		clear(h)
-		maps.Copy(h, c.sent) // which stays: a writer in front may add to it, and send it in the end
+		maps.Copy(h, c.sent) // a writer in front may add to the header, and send it in the end
 		if c.called {
 			c.inner.WriteHeader(c.status)
 		}

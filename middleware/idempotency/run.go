@@ -10,7 +10,7 @@ type runKey struct{}
 // A Run is what a handler finds in its context. An adapter makes it; programs use Key and SetKeep.
 type Run struct {
 	key   string
-	outer *Run         // that of a middleware around this one, or nil
+	outer *Run         // the Run of a middleware around this one, or nil
 	keep  atomic.Int32 // a Keep, plus one; 0 if the handler has not chosen
 }
 
