@@ -26,8 +26,8 @@ var after driver.After
 
 func (l leased) claim() driver.Claim { return driver.Claim(l) }
 
-// Another program writes for a while. A lease lives if it lasts longer than that, and is lost if the
-// other program writes for several times its TTL.
+// Another program writes for a while. A lease lives if it lasts longer than that, and is lost if
+// the other program writes for several times its TTL.
 func TestLong_lockedByAnotherProgram(t *testing.T) {
 	leftout.IfShort(t)
 	for name, c := range map[string]struct {

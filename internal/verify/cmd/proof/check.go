@@ -40,8 +40,8 @@ var proof = []string{
 // and examples have SQL with -tags sql; -w leaves out what only debuggers read, which links faster.
 var goTest = []string{"-tags", "trace,sql", "-shuffle=on", "-timeout", "15m", "-ldflags=-w"}
 
-// threeAtATime is for tests that wait for servers and clocks most of the time: so many packages keep
-// two processors busy.
+// threeAtATime is for tests that wait for servers and clocks most of the time. So many packages
+// keep two processors busy.
 var threeAtATime = []string{"-p", "3"}
 
 // check runs first what fails soonest. What does not depend on the clock runs two at a time.
