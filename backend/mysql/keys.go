@@ -91,24 +91,13 @@ func (d *dialect) Clean(ctx context.Context, limit int) (deleted int, err error)
 	return deleted, nil
 }
 
-// cleanChunk deletes old rows, with their gates.
+// cleanChunk deletes old rows, with their gates, unless another transaction has locked them.
 func (d *dialect) cleanChunk(ctx context.Context, keys []string) (deleted int, err error) {
-	tx, err := d.db.BeginTx(ctx, nil)
-	if err != nil {
+	var unlocked []string
+	err = d.query(ctx, d.db, func(scan sqlstore.ScanFunc) error { return scanKey(scan, &unlocked) }, "old_lock", keys)
+	if err != nil || len(unlocked) == 0 {
 		return 0, err
 	}
-	defer tx.Rollback()
-	var locked []string
-	err = d.query(ctx, tx, func(scan sqlstore.ScanFunc) error { return scanKey(scan, &locked) }, "old_lock", keys)
-	if err != nil || len(locked) == 0 {
-		return 0, err
-	}
-	deleted = len(locked)
-	for _, key := range locked[:deleted] {
-		locked = append(locked, gateOf(key))
-	}
-	if _, err := d.exec(ctx, tx, "drop", locked); err != nil {
-		return 0, err
-	}
-	return deleted, tx.Commit()
+	n, err := d.exec(ctx, d.db, "forget", unlocked) // counts gates as well
+	return min(int(n), len(unlocked)), err
 }

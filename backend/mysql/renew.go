@@ -2,15 +2,14 @@ package mysql
 
 import (
 	"context"
-	"database/sql"
 	"slices"
 
 	"github.com/seed-1795987d/onerun/backend/internal/sqlstore"
 	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
-// Renew implements sqlstore.Dialect. A claim is renewed by one statement, and several by one
-// transaction, which passes over rows that others have locked.
+// Renew implements sqlstore.Dialect. A claim is renewed by one statement, and several by two, which
+// pass over rows that others have locked. There is no transaction, see grant.
 func (d *dialect) Renew(ctx context.Context, claims []driver.Claim) (answers []sqlstore.Renewal, err error) {
 	byKey := map[string]driver.Claim{}
 	for _, c := range claims {
@@ -29,7 +28,7 @@ func (d *dialect) Renew(ctx context.Context, claims []driver.Claim) (answers []s
 		return nil, err
 	}
 	for _, c := range claims {
-		ok := err == nil && held[c.Key] && byKey[c.Key].ID == c.ID
+		ok := held[c.Key] && byKey[c.Key].ID == c.ID
 		answers = append(answers, sqlstore.Renewal{Held: ok, Again: !ok}) // by itself, it may be
 	}
 	return answers, nil
@@ -47,24 +46,19 @@ func (d *dialect) renewAll(ctx context.Context, byKey map[string]driver.Claim, h
 	for key := range byKey {
 		keys = append(keys, key)
 	}
-	slices.Sort(keys) // transactions that lock in the same order have no deadlock
-	tx, err := d.db.BeginTx(ctx, nil)
-	if err != nil {
-		return err
-	}
-	defer tx.Rollback()
+	slices.Sort(keys) // statements that lock in the same order have no deadlock
 	for chunk := range slices.Chunk(keys, chunkSize) {
-		if err := d.renewChunk(ctx, tx, chunk, byKey, held); err != nil {
+		if err := d.renewChunk(ctx, chunk, byKey, held); err != nil {
 			return err
 		}
 	}
-	return tx.Commit()
+	return nil
 }
 
-func (d *dialect) renewChunk(ctx context.Context, tx *sql.Tx, keys []string, byKey map[string]driver.Claim, held map[string]bool) error {
+func (d *dialect) renewChunk(ctx context.Context, keys []string, byKey map[string]driver.Claim, held map[string]bool) error {
 	plain := map[int64][]string{} // by TTL
 	var raised []driver.Claim     // with a later fence
-	err := d.query(ctx, tx, func(scan sqlstore.ScanFunc) error {
+	err := d.query(ctx, d.db, func(scan sqlstore.ScanFunc) error {
 		var key, state, id string
 		var fence int64
 		var live bool
@@ -73,26 +67,32 @@ func (d *dialect) renewChunk(ctx context.Context, tx *sql.Tx, keys []string, byK
 		}
 		switch c := byKey[key]; {
 		case state != sqlstore.Held || id != c.ID || !live:
-			return nil
 		case int64(c.Fence) > fence: //nolint:gosec // 63 bits
 			raised = append(raised, c)
 		default:
 			ttl := sqlstore.Micros(c.TTL)
 			plain[ttl] = append(plain[ttl], key)
 		}
-		held[key] = true
 		return nil
 	}, "lock", keys)
 	if err != nil {
 		return err
 	}
 	for ttl, keys := range plain {
-		if _, err := d.exec(ctx, tx, "extend", ttl, ttl, keys); err != nil {
+		var holders []pair
+		for _, key := range keys {
+			holders = append(holders, pair{key, byKey[key].ID})
+		}
+		n, err := d.exec(ctx, d.db, "extend", ttl, ttl, keys, holders)
+		if err != nil {
 			return err
+		}
+		for _, key := range keys {
+			held[key] = n == int64(len(keys)) // otherwise one of them has changed meanwhile
 		}
 	}
 	for _, c := range raised {
-		if held[c.Key], err = d.renew(ctx, tx, c); err != nil {
+		if held[c.Key], err = d.renew(ctx, d.db, c); err != nil {
 			return err
 		}
 	}

@@ -44,7 +44,7 @@ func (d *dialect) read(ctx context.Context, on sqlstore.Tx, key string) (r grant
 
 // Change implements sqlstore.Dialect.
 func (d *dialect) Change(ctx context.Context, key string, decide sqlstore.Decide) error {
-	var granted int64
+	var granted, last int64
 	var locked patience
 	read := func() (*sqlstore.Row, error) {
 		r, err := d.read(ctx, d.db, key)
@@ -54,13 +54,14 @@ func (d *dialect) Change(ctx context.Context, key string, decide sqlstore.Decide
 	return sqlstore.ByVersion(isRace, read, decide, func(r *sqlstore.Row, effect holders.Effect) (bool, error) {
 		c := r.Columns()
 		if effect == holders.Granted || effect == holders.Joined {
-			ok, err := d.grant(ctx, key, c)
+			ok, err := d.grant(ctx, key, c, last == c.Version)
+			last = c.Version
 			if errors.Is(err, sqlstore.ErrLocked) && locked.lasts(ctx, c.Version) {
 				return false, nil
 			}
 			return ok, err
 		}
-		n, err := d.exec(ctx, d.db, "write", append(written(c), granted, key, c.Version)...)
+		n, err := d.exec(ctx, d.db, "write", append(columns(c), granted, key, c.Version)...)
 		return n > 0, err
 	})
 }
@@ -88,69 +89,54 @@ func (p *patience) lasts(ctx context.Context, version int64) bool {
 	return p.tries < lockTries && ctx.Err() == nil
 }
 
-// written returns the columns of a row that each write has.
-func written(c sqlstore.Columns) []any {
-	return []any{c.State, c.ID, c.Label, c.Fence, c.Last, c.Ends, c.Record, c.Sharing, c.ForgetDay}
+// grant writes a row that grants its key, and its gate, by one statement: what a transaction has
+// locked stays locked for hours if its client's host vanishes. It waits for no lock, and fails with
+// sqlstore.ErrLocked instead: a grant that waited for a transaction that has checked a fence could
+// come long after its caller has left.
+func (d *dialect) grant(ctx context.Context, key string, c sqlstore.Columns, again bool) (written bool, err error) {
+	if c.Version == 0 {
+		return d.grantFirst(ctx, key, c)
+	}
+	args := append([]any{gateOf(key), key, c.Version}, columns(c)...)
+	n, err := d.exec(ctx, d.db, "grant", append(args, c.Version+1, c.Version+1)...)
+	switch number(err) {
+	case lockWait, lockNowait:
+		return false, sqlstore.ErrLocked
+	}
+	if err == nil && n == 0 && again { // nobody else has written the row, so it has no gate
+		_, err = d.exec(ctx, d.db, "gate_insert", gateOf(key))
+		if number(err) == duplicate {
+			err = nil
+		}
+	}
+	return n > 0, err
 }
 
-// grant writes a row that grants its key. A key without a row gets one, and its gate, by one
-// statement. Its first version is a time, so that it is another one than those of an earlier row.
-func (d *dialect) grant(ctx context.Context, key string, c sqlstore.Columns) (written bool, err error) {
-	if c.Version != 0 {
-		return d.grantAgain(ctx, key, c)
-	}
+// grantFirst writes a key that had no row. The first version of a row is a time, so that it is
+// another one than those of an earlier row.
+func (d *dialect) grantFirst(ctx context.Context, key string, c sqlstore.Columns) (written bool, err error) {
 	_, err = d.exec(ctx, d.db, "insert_both", append(inserted(key, c), gateOf(key), c.Now)...)
-	if number(err) == duplicate { // of the row, or of a gate whose row was deleted by hand
-		return d.grantAgain(ctx, key, c)
+	if number(err) != duplicate {
+		return err == nil, err
 	}
-	return err == nil, err
+	// Another call has written it, or there is a gate whose row was deleted by hand. A transaction
+	// may have locked that.
+	free := sqlstore.Columns{Now: c.Now, State: sqlstore.Free, Label: []byte{}, Last: c.Last, Ends: c.Now, ForgetDay: c.ForgetDay}
+	_, err = d.exec(ctx, d.db, "insert", inserted(key, free)...)
+	if number(err) == duplicate {
+		err = nil
+	}
+	return false, err
+}
+
+// columns returns the columns of a row that each write has.
+func columns(c sqlstore.Columns) []any {
+	return []any{c.State, c.ID, c.Label, c.Fence, c.Last, c.Ends, c.Record, c.Sharing, c.ForgetDay}
 }
 
 // inserted returns the columns of a new row.
 func inserted(key string, c sqlstore.Columns) []any {
-	return append(append([]any{key}, written(c)...), c.Now, c.Now)
-}
-
-// grantAgain writes the row and its gate in a transaction. It waits for no lock, and fails with
-// sqlstore.ErrLocked instead: a grant that waited for a transaction that has checked a fence could
-// come long after its caller has left.
-//
-// One statement could change both rows: UPDATE … JOIN. But it makes a temporary table.
-func (d *dialect) grantAgain(ctx context.Context, key string, c sqlstore.Columns) (ok bool, err error) {
-	tx, err := d.db.BeginTx(ctx, nil)
-	if err != nil {
-		return false, err
-	}
-	defer tx.Rollback()
-	version := c.Version + 1
-	if c.Version == 0 {
-		version = c.Now
-		_, err = d.exec(ctx, tx, "insert", inserted(key, c)...)
-	}
-	var now int64
-	var gate sql.NullInt64
-	if err == nil {
-		err = tx.QueryRowContext(ctx, d.sql("grant_lock", gateOf(key), key)).Scan(&now, &gate)
-	}
-	switch n := number(err); {
-	case n == lockWait || n == lockNowait:
-		return false, sqlstore.ErrLocked
-	case n == duplicate || errors.Is(err, sql.ErrNoRows) || err == nil && c.Version != 0 && now != c.Version:
-		return false, nil // others have written or deleted it
-	case err == nil && c.Version != 0:
-		_, err = d.exec(ctx, tx, "write", append(written(c), version, key, c.Version)...)
-	}
-	switch {
-	case err == nil && gate.Valid:
-		_, err = d.exec(ctx, tx, "gate_set", version, gateOf(key))
-	case err == nil: // somebody has deleted it by hand
-		_, err = d.exec(ctx, tx, "gate_insert", gateOf(key), version)
-	}
-	if err != nil {
-		return false, err
-	}
-	err = tx.Commit() // servers of a cluster refuse it if another one was first
-	return err == nil, err
+	return append(append([]any{key}, columns(c)...), c.Now, c.Now)
 }
 
 // AcquireAlone implements sqlstore.Alone: no statement reads and writes.

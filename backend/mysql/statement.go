@@ -25,6 +25,9 @@ func (d *dialect) sql(name string, args ...any) string {
 	return b.String()
 }
 
+// A pair is a key and an ID, or what else a statement compares with two columns.
+type pair [2]string
+
 // literal writes a value as SQL does. A nil slice is NULL.
 func literal(b *strings.Builder, value any) {
 	switch v := value.(type) {
@@ -44,6 +47,15 @@ func literal(b *strings.Builder, value any) {
 				b.WriteByte(',')
 			}
 			literal(b, s)
+		}
+	case []pair:
+		for i, p := range v {
+			if i > 0 {
+				b.WriteByte(',')
+			}
+			b.WriteByte('(')
+			literal(b, p[:])
+			b.WriteByte(')')
 		}
 	case int64:
 		b.WriteString(strconv.FormatInt(v, 10))
