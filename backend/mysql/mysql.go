@@ -89,3 +89,8 @@ func WithTable(name string) Option {
 		l.dialect.table = name
 	}
 }
+
+// WithAddr sets what errors, and the page of package inspect/web, call the server, such as
+// "db-1:3306/app": database/sql does not say it. It must not have a user or a password. Defaults to
+// "", so that they name only the backend. A quorum refuses two Lockers with the same address.
+func WithAddr(addr string) Option { return func(l *Locker) { l.At(addr) } }

@@ -5,22 +5,17 @@ import (
 	"database/sql"
 	"errors"
 
-	"github.com/seed-1795987d/onerun/guard/driver"
+	"github.com/seed-1795987d/onerun/backend/internal/sqlstore"
 )
 
 // ErrStale means that the lease is not held under its fence any more. Roll the transaction back.
 var ErrStale = errors.New("postgres: the lease is not held under its fence")
 
 // A Tx is a *sql.Tx, or another type with its method.
-type Tx interface {
-	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
-}
+type Tx = sqlstore.Tx
 
 // A Lease is a *guard.Lease or a *guard.Leases, such as guard.FromContext returns.
-type Lease interface {
-	// Claims returns the claims that the store has granted, under the fences that are in use.
-	Claims() []driver.Claim
-}
+type Lease = sqlstore.Lease
 
 // CheckFence checks, inside of the caller's own transaction, that the lease is held under its
 // fence. If it returns nil, no other holder is granted the key before the transaction has ended,

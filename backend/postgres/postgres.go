@@ -110,3 +110,8 @@ func WithTable(name string) Option {
 // others cannot share it. Then each release waits for the disk, as a grant does. By default, a
 // release that leaves nothing turns off synchronous_commit for its transaction.
 func WithoutSetConfig() Option { return func(l *Locker) { l.dialect.noSettings = true } }
+
+// WithAddr sets what errors, and the page of package inspect/web, call the server, such as
+// "db-1:5432/app": database/sql does not say it. It must not have a user or a password. Defaults to
+// "", so that they name only the backend. A quorum refuses two Lockers with the same address.
+func WithAddr(addr string) Option { return func(l *Locker) { l.At(addr) } }

@@ -102,3 +102,8 @@ func WithTable(name string) Option {
 		l.dialect.table = name
 	}
 }
+
+// WithAddr sets what errors, and the page of package inspect/web, call the store, such as
+// the path of the file. Defaults to "". Errors name the file without it, too. A quorum refuses two
+// Lockers with the same address.
+func WithAddr(addr string) Option { return func(l *Locker) { l.At(addr) } }

@@ -229,6 +229,8 @@ func TestStore_commandsOnMySQL(t *testing.T) {
 	}
 	_, out, _ = s.run("doctor", "--store=mysql://127.1.1.1:1/app", "--timeout=1s")
 	require.Regexp(t, `problem +reach`, out)
+	_, _, errs = s.run("show", "k", "--store=mysql://app:secret@127.1.1.1:1/app")
+	require.Contains(t, errs, `"k" at 127.1.1.1:1/app: connection`)
 }
 
 // The commands about jobs.
@@ -316,7 +318,10 @@ func TestStore_pageOnPostgreSQL(t *testing.T) {
 		}
 		return nil
 	}}
-	require.Contains(t, body(t, browser, http.MethodGet, printed, ""), "web-1")
+	keys := body(t, browser, http.MethodGet, printed, "")
+	require.Contains(t, keys, "web-1")
+	_, host, _ := strings.Cut(s.url, "host=")
+	require.Contains(t, keys, "postgres "+host, "which server it shows")
 	require.Contains(t, body(t, browser, http.MethodGet, at+"key?k=report", ""), "web-1")
 	body(t, browser, http.MethodPost, at+"act", "what=hold&k=other&for=1h")
 	require.Equal(t, 75, first(s.run("run", "other", "--", "true")))

@@ -70,15 +70,17 @@ func (l *Locker) InBackground(ctx context.Context, within time.Duration, f func(
 
 // storeError returns the error of an operation on a key.
 func (l *Locker) storeError(op driver.Op, key string, err error) *driver.StoreError {
+	failed := &driver.StoreError{Backend: l.name, Op: op, Key: key}
 	var batch *driver.StoreError // the error of a statement for several claims
 	if errors.As(err, &batch) {
-		return &driver.StoreError{Backend: l.name, Op: op, Key: key, Kind: batch.Kind, Err: batch.Err}
+		failed.Kind, failed.Err = batch.Kind, batch.Err
+	} else if failed.Kind, failed.Err = l.dialect.Explain(op, err); failed.Kind == "" {
+		failed.Kind = l.kindOf(op, failed.Err)
 	}
-	kind, err := l.dialect.Explain(op, err)
-	if kind == "" {
-		kind = l.kindOf(op, err)
+	if !strings.Contains(failed.Err.Error(), l.addr) { // it does not name the server yet
+		failed.Addr = l.addr
 	}
-	return &driver.StoreError{Backend: l.name, Op: op, Key: key, Kind: kind, Err: err}
+	return failed
 }
 
 // kindOf returns the kind of an error that is not one of the store.

@@ -8,6 +8,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -18,6 +19,7 @@ import (
 // A Locker is what the Lockers of the backends embed. New makes it.
 type Locker struct {
 	name    string // of the backend
+	addr    string // see At
 	db      *sql.DB
 	dialect Dialect
 	stale   error // the backend's ErrStale
@@ -59,6 +61,15 @@ func New(name string, db *sql.DB, stale error, dialect Dialect) *Locker {
 // go on for three seconds: most drivers end a statement by closing its connection.
 func (l *Locker) EndCalls() { l.grace = 0 }
 
+// At sets what errors, and the page of package inspect/web, call the server or the file.
+func (l *Locker) At(addr string) {
+	if strings.Contains(addr, "@") && !strings.HasPrefix(addr, "/") {
+		l.Refuse("WithAddr", "", "must have no user and no password, because it is shown")
+		return
+	}
+	l.addr = addr
+}
+
 // Refuse notes that a setting cannot work. guard.New then refuses the Locker.
 func (l *Locker) Refuse(setting, value, reason string) {
 	if l.wrong == nil {
@@ -70,7 +81,7 @@ func (l *Locker) Refuse(setting, value, reason string) {
 // claims. Any number of them can share a key.
 func (l *Locker) Describe() driver.Description {
 	return driver.Description{
-		Name: l.name, Err: l.wrong, CheckKey: driver.CheckKeyBytes, Shares: func(int) error { return nil },
+		Name: l.name, Addr: l.addr, Err: l.wrong, CheckKey: driver.CheckKeyBytes, Shares: func(int) error { return nil },
 	}
 }
 

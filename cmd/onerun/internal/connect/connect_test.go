@@ -6,7 +6,9 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed-1795987d/onerun/backend/mysql"
 	"github.com/seed-1795987d/onerun/cmd/onerun/internal/connect"
+	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
 func open(t *testing.T, c connect.Config) *connect.Servers {
@@ -111,6 +113,25 @@ func TestOpen_knowsAPostgresThatNobodyVerifies(t *testing.T) {
 		require.Equal(t, want, s.Unverified, address)
 		require.NoError(t, s.Close())
 	}
+}
+
+// Errors, and the page of inspect, name the server. A user and a password are never in the name.
+func TestOpen_namesTheServer(t *testing.T) {
+	t.Parallel()
+	for address, want := range map[string]string{
+		"redis://u:s3cret@host:7000/3":             "single host:7000",
+		"postgres://u:s3cret@host/app":             "postgres host:5432/app",
+		"mysql://u:s3cret@host/app?table=leases":   "mysql host:3306/app",
+		"mysql://u:s3cret@/app?socket=/run/m.sock": "mysql /run/m.sock/app",
+		"sqlite:/tmp/a@b.db":                       "sqlite /tmp/a@b.db",
+	} {
+		s := open(t, connect.Config{URLs: []string{address}, Create: true})
+		facts := driver.Describe(s.Locker)
+		require.Equal(t, want, facts.Name+" "+facts.Addr)
+		require.NoError(t, facts.Err)
+	}
+	s := open(t, connect.Config{URLs: []string{"mysql://host/app"}})
+	require.ErrorContains(t, mysql.New(s.DB, mysql.WithAddr("u:s3cret@tcp(host)/app")).Describe().Err, "WithAddr: must have no user")
 }
 
 // go-redis takes skip_verify from a URL. The password would then go to whoever answers.

@@ -60,8 +60,8 @@ func (s *Servers) openMySQL(c Config) error {
 	if err != nil {
 		return badURL(0, 1, errMySQLParameters)
 	}
-	var opts []mysql.Option
 	s.Address, s.TableName = config.Addr+"/"+config.DBName, cmp.Or(table, defaultTable)
+	opts := []mysql.Option{mysql.WithAddr(s.Address)}
 	if table != "" {
 		opts = append(opts, mysql.WithTable(table))
 	}

@@ -56,11 +56,11 @@ func (s *Servers) openPostgres(c Config) error {
 	if err != nil {
 		return badURL(0, 1, errPostgresURL)
 	}
-	opts := []postgres.Option{postgres.WithListener(listener(config))}
+	s.Address = net.JoinHostPort(config.Host, strconv.Itoa(int(config.Port))) + "/" + config.Database
+	opts := []postgres.Option{postgres.WithListener(listener(config)), postgres.WithAddr(s.Address)}
 	if table != "" {
 		opts = append(opts, postgres.WithTable(table))
 	}
-	s.Address = net.JoinHostPort(config.Host, strconv.Itoa(int(config.Port))) + "/" + config.Database
 	s.TableName = cmp.Or(table, defaultTable)
 	s.DB = stdlib.OpenDB(*config)
 	s.DB.SetMaxOpenConns(connections)

@@ -46,8 +46,9 @@ func (s *Servers) openSQLite(c Config) error {
 	if err != nil {
 		return fmt.Errorf("--redis: %w", err)
 	}
-	var opts []sqlite.Option
-	if s.Address, s.TableName = path, cmp.Or(table, defaultTable); table != "" {
+	s.Address, s.TableName = path, cmp.Or(table, defaultTable)
+	opts := []sqlite.Option{sqlite.WithAddr(s.Address)}
+	if table != "" {
 		opts = append(opts, sqlite.WithTable(table))
 	}
 	if s.DB, err = sql.Open("sqlite", path); err != nil {
