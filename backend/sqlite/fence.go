@@ -35,9 +35,7 @@ type Lease = sqlstore.Lease
 // It returns ErrStale if the lease has expired or was released, or if there is a newer holder. It
 // cannot distinguish the calls of one Guard that share one lease (guard.WithShared): it succeeds
 // for each of them until the last one has released the lease. All other errors mean that the lease
-// could not be checked. After any error, roll back. After a hand-off inside of the process,
-// CheckFence has to write in a transaction of its own, which cannot begin before the caller's has
-// ended, so it fails when ctx ends: use InTx.
+// could not be checked. After any error, roll back.
 func (l *Locker) CheckFence(ctx context.Context, tx Tx, lease Lease) error {
 	return l.locker.CheckFence(ctx, tx, lease)
 }
@@ -62,4 +60,10 @@ func (d *dialect) Lock(ctx context.Context, tx sqlstore.Tx, key string) (r *sqls
 		return err
 	})
 	return r, err
+}
+
+// Register implements sqlstore.Registrar.
+func (d *dialect) Register(ctx context.Context, tx sqlstore.Tx, key string, r *sqlstore.Row) error {
+	var version int64 // a Tx has a method for queries alone
+	return tx.QueryRowContext(ctx, d.statements["write"]+" RETURNING version", columns(key, r)...).Scan(&version)
 }

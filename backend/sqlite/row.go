@@ -36,6 +36,12 @@ func (d *dialect) change(ctx context.Context, tx *sql.Conn, key string, decide s
 	if err != nil || decide(r) == holders.Nothing {
 		return err
 	}
+	_, err = tx.ExecContext(ctx, d.statements["write"], columns(key, r)...)
+	return err
+}
+
+// columns returns the columns of a row in the order of write.sql.
+func columns(key string, r *sqlstore.Row) []any {
 	c := r.Columns()
 	var record, sharing any // a NULL, unless there is one
 	if c.Record != nil {
@@ -44,9 +50,7 @@ func (d *dialect) change(ctx context.Context, tx *sql.Conn, key string, decide s
 	if c.Sharing != nil {
 		sharing = c.Sharing
 	}
-	_, err = tx.ExecContext(ctx, d.statements["write"],
-		[]byte(key), c.State, c.ID, c.Label, c.Fence, c.Last, c.Ends, record, sharing, c.Now, c.ForgetDay)
-	return err
+	return []any{[]byte(key), c.State, c.ID, c.Label, c.Fence, c.Last, c.Ends, record, sharing, c.Now, c.ForgetDay}
 }
 
 // Renew implements sqlstore.Dialect. A row that is not understood is asked for by itself.

@@ -51,6 +51,8 @@ var (
 	_ driver.Subscriber = (*Locker)(nil)
 	_ driver.Ledger     = (*Locker)(nil)
 	_ driver.Inspector  = (*Locker)(nil)
+
+	_ sqlstore.Registrar = (*dialect)(nil)
 )
 
 // name is the name of the backend.

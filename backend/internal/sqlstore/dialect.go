@@ -62,6 +62,13 @@ type Alone interface {
 	ReleaseAlone(ctx context.Context, c driver.Claim, after driver.After) (bool, error)
 }
 
+// A Registrar is a Dialect whose Lock keeps out all other writers of the store. A fence is then
+// registered in the transaction of the user: another one would wait for that.
+type Registrar interface {
+	// Register writes a row that Lock has read in the transaction.
+	Register(ctx context.Context, tx Tx, key string, r *Row) error
+}
+
 // ErrShared means that a statement for claims that hold their key alone has done nothing.
 var ErrShared = errors.New("claims share the key")
 

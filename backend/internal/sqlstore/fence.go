@@ -108,8 +108,17 @@ func (l *Locker) check(ctx context.Context, tx Tx, claims []driver.Claim) (ahead
 		if h == nil {
 			return nil, l.notHeld(c)
 		}
-		if c.Fence > h.Fence && h.MaxHolders != driver.Unlimited {
+		if c.Fence <= h.Fence || h.MaxHolders == driver.Unlimited {
+			continue
+		}
+		registrar, ok := l.dialect.(Registrar)
+		if !ok {
 			ahead = append(ahead, c)
+			continue
+		}
+		h.Use(c.Fence, 0)
+		if err := registrar.Register(ctx, tx, c.Key, r); err != nil {
+			return nil, l.storeError(driver.OpInspect, c.Key, err)
 		}
 	}
 	return ahead, nil
