@@ -22,18 +22,19 @@ import (
 // platforms are those of .goreleaser.yaml. The proof and most tests are for Linux.
 var platforms = []string{"linux/amd64", "linux/arm64", "darwin/amd64", "darwin/arm64", "windows/amd64", "windows/arm64"}
 
-// others are packages that make test leaves to make check. They run without the race detector: with
-// it, the servers that the examples embed take minutes for a crowd.
+// others are packages that make test leaves to make check, those first that take longest. They run
+// without the race detector: with it, the servers that the examples embed take minutes for a crowd.
 var others = []string{
-	"./cmd/onerun/...", "./examples/...", "./examples/sqlfence/...", "./bench/...",
-	verify + "cmd/...", verify + "history", verify + "demo/...",
+	"./cmd/onerun/...", verify + "system", verify + "browser", verify + "mutants", "./bench/...", "./examples/...",
+	verify + "demo/...", verify + "load", verify + "soak", verify + "servers", verify + "dashboard", verify + "scale",
+	"./examples/sqlfence/...", verify + "cmd/...", verify + "history", verify + "page",
 }
 
-// proof has the packages that fail soonest first, and then the one that takes longest: the others
-// run beside it.
-var proof = []string{
-	verify + "page", verify + "dashboard", verify + "system", verify + "browser", verify + "mutants",
-	verify + "scale", verify + "servers", verify + "load", verify + "soak",
+// longest are the packages whose long tests take longest. They begin first, so that none of them
+// runs alone in the end.
+var longest = []string{
+	verify + "mysql", "./middleware/asynq", "./middleware/cron", verify + "postgres", "./backend", "./backend/redlock",
+	"./middleware/asynq/scheduler",
 }
 
 // goTest is how tests run that depend on the clock. The demo traces with -tags trace,
@@ -44,12 +45,12 @@ var goTest = []string{"-tags", "trace,sql", "-shuffle=on", "-timeout", "15m", "-
 // keep two processors busy.
 var threeAtATime = []string{"-p", "3"}
 
-// check runs first what fails soonest. What does not depend on the clock runs two at a time.
+// check runs first what does not depend on the clock, two at a time. The simulation takes longest.
 func check(*flag.FlagSet) runFunc {
 	return func(ctx context.Context, c console) error {
 		if err := twoAtATime(ctx, c,
-			declaration(cross).given(), declaration(model).given("-short"), declaration(lowest).given("-short"),
-			declaration(fuzz).given("-short"), declaration(bench).given("-short"), declaration(sim).given("-short"),
+			declaration(sim).given("-short"), compileAll, declaration(cross).given("-short"), declaration(model).given("-short"),
+			declaration(lowest).given("-short"), declaration(fuzz).given("-short"), declaration(bench).given("-short"),
 		); err != nil {
 			return err
 		}
@@ -96,30 +97,32 @@ func long(f *flag.FlagSet) runFunc {
 		if *race {
 			args = append([]string{"-race"}, args...)
 		}
-		if err := c.test(ctx, args...); err != nil {
-			return err
-		}
-		c.say("the tests of the command, the examples, the benchmarks and the judges")
-		if err := compile(ctx, c, others); err != nil {
-			return err
-		}
-		return c.test(ctx, slices.Concat(goTest, threeAtATime, others)...)
+		return c.test(ctx, args...)
 	}
 }
 
 // short runs the faults alone: a lease lasts 600 ms there, and another package would use that up.
 func short(*flag.FlagSet) runFunc {
 	return func(ctx context.Context, c console) error {
-		c.say("the proof, in its short form")
-		if err := compile(ctx, c, append(proof, verify+"faults")); err != nil {
+		c.say("the command, the examples, the benchmarks, and the proof in its short form")
+		if err := compile(ctx, c, append(others, verify+"faults")); err != nil {
 			return err
 		}
-		if err := c.test(ctx, slices.Concat(goTest, proof)...); err != nil {
+		if err := c.test(ctx, slices.Concat(goTest, threeAtATime, others)...); err != nil {
 			return err
 		}
 		c.say("faults, alone")
 		return c.test(ctx, slices.Concat(goTest, []string{verify + "faults"})...)
 	}
+}
+
+// compileAll compiles what check runs later.
+func compileAll(ctx context.Context, c console) error {
+	packages, err := withLongTests(".")
+	if err != nil {
+		return err
+	}
+	return compile(ctx, c, slices.Concat(packages, others, []string{verify + "faults"}))
 }
 
 // compile compiles tests, so that no compiler runs beside tests that depend on the clock.
@@ -130,12 +133,12 @@ func compile(ctx context.Context, c console, packages []string) error {
 
 var longTest = regexp.MustCompile(`(?m)^func TestLong_`)
 
-// withLongTests returns the packages below the folder that have tests named TestLong_, without the
-// packages that run as a whole.
+// withLongTests returns the packages below the folder that have tests named TestLong_, the longest
+// first, without the packages that run as a whole.
 func withLongTests(root string) ([]string, error) {
 	found := map[string]bool{}
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
-		whole := slices.ContainsFunc([]string{"cmd", "examples", "bench", "internal/verify/demo"}, func(folder string) bool {
+		whole := slices.ContainsFunc([]string{"cmd", "examples", "bench", "internal/verify/demo", "internal/verify/simulation"}, func(folder string) bool {
 			return strings.HasPrefix(filepath.ToSlash(path), folder+"/")
 		})
 		if err != nil || !strings.HasSuffix(path, "_test.go") || whole {
@@ -147,29 +150,36 @@ func withLongTests(root string) ([]string, error) {
 		}
 		return err
 	})
-	return slices.Sorted(maps.Keys(found)), err
+	var first []string
+	for _, folder := range longest {
+		if found[folder] {
+			first = append(first, folder)
+			delete(found, folder)
+		}
+	}
+	return append(first, slices.Sorted(maps.Keys(found))...), err
 }
 
 // lowest runs without the workspace. Everything else runs in it, with the newest versions.
 func lowest(f *flag.FlagSet) runFunc {
-	short := f.Bool("short", false, "compile each module, and run the tests that need no servers")
+	short := f.Bool("short", false, "check the types of each module, and run the tests of tracing")
 	return func(ctx context.Context, c console) error {
 		c = c.with("GOWORK=off")
 		if !*short {
 			c.say("the library with the lowest versions that go.mod allows")
 			return c.test(ctx, "-timeout", "15m", ".", "./guard/...", "./backend/...", "./middleware/...", "./tracing/...")
 		}
-		c.say("the lowest versions compile, and each module does without the workspace")
+		c.say("the types are right with the lowest versions, and each module does without the workspace")
 		modules, err := modules()
 		if err != nil {
 			return err
 		}
 		for _, module := range modules {
-			if err := c.sh(ctx, "cd "+module+" && go vet -tags trace,sql ./..."); err != nil {
-				return err
+			if err := checkTypes(ctx, module, c.env, "-test", "-tags", "trace,sql", "./..."); err != nil {
+				return fmt.Errorf("%s: %w", module, err)
 			}
 		}
-		return c.test(ctx, "-short", "-timeout", "5m", "./guard/...", "./backend/memory", "./tracing")
+		return c.test(ctx, "-short", "-timeout", "5m", "./tracing")
 	}
 }
 
@@ -184,13 +194,29 @@ func modules() ([]string, error) {
 	return strings.Fields(use), nil
 }
 
-func cross(*flag.FlagSet) runFunc {
+// released has the packages that a release compiles for each platform.
+var released = []string{
+	"./guard/...", "./backend/...", "./middleware/...", "./tracing/...", "./logging/...", "./inspect/...", "./cmd/onerun/...",
+}
+
+// cross checks only types in its short form: compiling the standard library and the databases for
+// six platforms takes minutes.
+func cross(f *flag.FlagSet) runFunc {
+	short := f.Bool("short", false, "check the types alone")
 	return func(ctx context.Context, c console) error {
-		c.say("the command and the library compile for %s", strings.Join(platforms, " "))
+		if *short {
+			c.say("the types of the command and the library are right on %s", strings.Join(platforms, " "))
+		} else {
+			c.say("the command and the library compile for %s", strings.Join(platforms, " "))
+		}
 		for _, platform := range platforms {
 			system, processor, _ := strings.Cut(platform, "/")
-			if err := c.with("CGO_ENABLED=0", "GOOS="+system, "GOARCH="+processor).run(ctx, "go", "build", "./guard/...",
-				"./backend/...", "./middleware/...", "./tracing/...", "./logging/...", "./inspect/...", "./cmd/onerun/..."); err != nil {
+			env := []string{"CGO_ENABLED=0", "GOOS=" + system, "GOARCH=" + processor}
+			if *short {
+				if err := checkTypes(ctx, ".", env, released...); err != nil {
+					return fmt.Errorf("%s: %w", platform, err)
+				}
+			} else if err := c.with(env...).run(ctx, "go", append([]string{"build"}, released...)...); err != nil {
 				return err
 			}
 		}

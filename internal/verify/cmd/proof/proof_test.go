@@ -47,6 +47,7 @@ func TestProof_runsWhatTheTestsAndModulesAre(t *testing.T) {
 	require.NoError(t, err)
 	require.Contains(t, packages, "./guard")
 	require.Contains(t, packages, "./middleware/cron")
+	require.Equal(t, longest, packages[:len(longest)], "each has long tests")
 	require.NotContains(t, strings.Join(packages, " "), "examples")
 	require.NotContains(t, strings.Join(packages, " "), "demo", "these run as a whole")
 	all, err := modules()
@@ -73,8 +74,8 @@ func TestProof_twoAtATimeReportsAFailure(t *testing.T) {
 	require.Contains(t, out.String(), "broken")
 }
 
-// Whatever a release has is compiled by make check, and so by CI.
-func TestRelease_platformsAreCompiledByCI(t *testing.T) {
+// The types of whatever a release has are checked by make check, and so by CI.
+func TestRelease_platformsAreCheckedByCI(t *testing.T) {
 	release, err := os.ReadFile(".goreleaser.yaml")
 	require.NoError(t, err)
 	list := func(name string) []string {
