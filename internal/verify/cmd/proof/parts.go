@@ -30,10 +30,10 @@ func parts() []part {
 		{"rounds", "a part of bench: ours and the peers in turn: 15 minutes", []string{"redis"}, rounds},
 		{"growth", "a part of bench: how the cost grows with waiters, held keys and processes: 5 minutes", []string{"redis"}, growth},
 		{"lowest", "the library's tests with the lowest versions that go.mod allows: 5 minutes", []string{"redis"}, lowest},
-		{"cross", "the command and the library, compiled for each platform of a release: 2 minutes", nil, cross},
-		{"long", "the tests named TestLong, and those of the command, the examples and the benchmarks: 4 minutes", []string{"redis", "postgres", "fleets", "shells"}, long},
-		{"short", "the short forms of the folders of internal/verify: 5 minutes", []string{"redis", "postgres", "promtool", "spin", "chromium"}, short},
-		{"check", "what make check runs: short forms of all that is named here: 13 minutes", []string{"redis", "postgres", "promtool", "spin", "chromium", "fleets", "shells"}, check},
+		{"cross", "the command and the library, compiled for each platform of a release: 5 minutes", nil, cross},
+		{"long", "the tests named TestLong: 5 minutes", []string{"redis", "postgres", "fleets", "shells"}, long},
+		{"short", "the command, the examples, the benchmarks, and the short forms of the folders of internal/verify: 5 minutes", []string{"redis", "postgres", "promtool", "spin", "chromium", "fleets", "shells"}, short},
+		{"check", "what make check runs: short forms of all that is named here: 12 minutes", []string{"redis", "postgres", "promtool", "spin", "chromium", "fleets", "shells"}, check},
 		{"screenshots", "the pictures of the page for operators in docs/, taken in Chromium", []string{"chromium"}, screenshots},
 		{"release", "what docs/development.md says of releasing, tried with a module proxy in a folder: 3 minutes", nil, release},
 	}
@@ -41,10 +41,10 @@ func parts() []part {
 
 func sim(f *flag.FlagSet) runFunc {
 	seeds := f.Int("seeds", 5000, "how many seeds for each backend")
-	short := f.Bool("short", false, "504 seeds in all, and what finds out when the simulation is broken")
+	short := f.Bool("short", false, "252 seeds in all, and what finds out when the simulation is broken")
 	return func(ctx context.Context, c console) error {
 		if *short {
-			c.say("the simulation: 504 seeds, and what finds out when it is broken")
+			c.say("the simulation: 252 seeds, and what finds out when it is broken")
 			return c.test(ctx, "-timeout", "15m", verify+"simulation")
 		}
 		return c.with(fmt.Sprint("ONERUN_SIM_SEEDS=", *seeds)).test(ctx, "-timeout", "60m", "-run", "Simulation", verify+"simulation")
