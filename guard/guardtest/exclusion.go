@@ -72,7 +72,7 @@ func source(seed uint64, worker int) *rand.Rand {
 // have ended, and claims that they never made. A referee checks the answers. It objects only to
 // answers that no delay can explain.
 func randomWorkers(s *subject) {
-	r := newReferee()
+	r := newReferee(s.late())
 	seed := s.seed()
 	goesOn := s.during(r.sawEachKey)
 	var all sync.WaitGroup

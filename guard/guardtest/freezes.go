@@ -12,11 +12,11 @@ import (
 
 func freezeChecks() []check {
 	return []check{
-		{name: "a claim on a frozen store returns when its context ends", run: frozenAcquire, needs: freezes},
-		{name: "a renewal on a frozen store returns when its context ends", run: frozenRenew, needs: freezes},
-		{name: "a release on a frozen store returns when its context ends", run: frozenRelease, needs: freezes},
-		{name: "a batch on a frozen store is answered after its context has ended", run: frozenBatch, needs: freezes},
-		{name: "a store works again after a freeze", run: thawed, needs: freezes},
+		{name: "a claim on a frozen store returns when its context ends", run: frozenAcquire, needs: freezes, alone: true},
+		{name: "a renewal on a frozen store returns when its context ends", run: frozenRenew, needs: freezes, alone: true},
+		{name: "a release on a frozen store returns when its context ends", run: frozenRelease, needs: freezes, alone: true},
+		{name: "a batch on a frozen store is answered after its context has ended", run: frozenBatch, needs: freezes, alone: true},
+		{name: "a store works again after a freeze", run: thawed, needs: freezes, alone: true},
 	}
 }
 

@@ -31,7 +31,7 @@ func inspectionChecks() []check {
 		{name: "waiters are notified when a key is freed now", needs: func(b Backend) bool { return b.Inspects && b.Notifies }, run: breakNotifies},
 		{name: "the queue is notified when a key is freed now", needs: func(b Backend) bool { return b.Inspects && b.Queues }, run: breakNotifiesQueue},
 		{name: "an inspection whose context has ended changes nothing", needs: inspects, run: endedBeforeInspect},
-		{name: "an inspection of a frozen store returns when its context ends", needs: func(b Backend) bool { return b.Inspects && freezes(b) }, run: frozenInspect},
+		{name: "an inspection of a frozen store returns when its context ends", needs: func(b Backend) bool { return b.Inspects && freezes(b) }, run: frozenInspect, alone: true},
 	}
 }
 

@@ -23,7 +23,7 @@ func ledgerChecks() []check {
 		{name: "many logs and counters are read at once", run: readsInBulk, needs: hasLedger},
 		{name: "names are independent of one another and of keys", run: separatesNames, needs: hasLedger},
 		{name: "a ledger call whose context has ended changes nothing", run: endedBeforeLedger, needs: hasLedger},
-		{name: "a ledger call on a frozen store returns when its context ends", run: frozenLedger, needs: func(b Backend) bool { return b.Ledger && freezes(b) }},
+		{name: "a ledger call on a frozen store returns when its context ends", run: frozenLedger, needs: func(b Backend) bool { return b.Ledger && freezes(b) }, alone: true},
 	}
 }
 

@@ -29,6 +29,7 @@ func (t *tenure) String() string {
 // sent. The store may count longer. But if two such times overlap, the store is wrong, however
 // slow the machine is.
 type referee struct {
+	late       time.Duration // see subject.late
 	mu         sync.Mutex
 	holders    map[string]*tenure
 	fences     map[string]uint64 // the highest fence of each key
@@ -38,8 +39,8 @@ type referee struct {
 	objections []string
 }
 
-func newReferee() *referee {
-	return &referee{holders: map[string]*tenure{}, fences: map[string]uint64{}, grants: map[string]int{}}
+func newReferee(late time.Duration) *referee {
+	return &referee{late: late, holders: map[string]*tenure{}, fences: map[string]uint64{}, grants: map[string]int{}}
 }
 
 // highest returns the highest fence of the key so far. A claim that is sent from now on must be
@@ -84,7 +85,7 @@ func (r *referee) granted(t *tenure, g driver.Answer, known uint64, sent time.Ti
 
 func (r *referee) extendLocked(t *tenure, sent time.Time) {
 	t.certain = sent.Add(t.claim.TTL)
-	t.gone = time.Now().Add(t.claim.TTL + 4*early)
+	t.gone = time.Now().Add(t.claim.TTL + r.late)
 }
 
 // renewed notes that t was renewed with that fence.

@@ -58,7 +58,10 @@ func (s *subject) claim(key string) driver.Claim {
 func (s *subject) short() time.Duration { return max(short, 2*s.backend.MinTTL) }
 
 // outlive sleeps until a lease of that TTL, granted before now, has certainly ended.
-func (s *subject) outlive(ttl time.Duration) { time.Sleep(ttl + 4*early) }
+func (s *subject) outlive(ttl time.Duration) { time.Sleep(ttl + s.late()) }
+
+// late is how long after its TTL a lease has certainly ended.
+func (s *subject) late() time.Duration { return s.backend.Late + 4*early }
 
 // eventually waits until condition is true. what describes it.
 func (s *subject) eventually(condition func() bool, what string) {

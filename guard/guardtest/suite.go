@@ -17,6 +17,7 @@ package guardtest
 
 import (
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -28,8 +29,8 @@ import (
 // is required. Checks of an ability that is not set are left out, rather than skipped.
 type Backend struct {
 	// New returns a Locker over an empty store, which must not have the fences of earlier checks
-	// either. A flushed server is empty. New is called once in each check, and checks never run at
-	// the same time. Whatever New starts, it must stop in t.Cleanup.
+	// either. A flushed server is empty. New is called once in each check, and checks do not run at
+	// the same time, unless Parallel is set. Whatever New starts, it must stop in t.Cleanup.
 	New func(t testing.TB) guard.Locker
 	// Again returns a Locker over the store of l for another process, with its own connections. If
 	// it is nil, l itself takes the place of the other process.
@@ -64,6 +65,13 @@ type Backend struct {
 	// needs it, because it counts how long its answers took and refuses a grant that would be over
 	// at once.
 	MinTTL time.Duration
+	// Late is how much later than its TTL the store may free a key, a minimum hold and a marker. It
+	// is 0 for most backends. One that counts in whole seconds needs it.
+	Late time.Duration
+	// Parallel lets checks run at the same time, because most of them wait. New then returns a
+	// Locker over a store of its own each time, and Flush empties that of the check of that name.
+	// Checks that call Freeze run one by one, after all others.
+	Parallel bool
 	// Settled waits until all parts of the store have done what they were asked for. It is for
 	// backends whose calls return before the last part has answered, such as a quorum. It is nil
 	// for all others.
@@ -77,6 +85,7 @@ type check struct {
 	name  string
 	needs func(Backend) bool // nil if the check needs no ability
 	run   func(s *subject)
+	alone bool // it freezes the store
 }
 
 // Run checks, in subtests, that the backend's Locker does everything that a guard.Locker must do.
@@ -120,18 +129,42 @@ func allChecks() []check {
 // same random numbers again. The order of the workers still depends on the scheduler.
 func RunExclusion(t *testing.T, backend Backend) { backend.run(t, exclusionChecks()) }
 
+// maxParallel is how many checks run at the same time.
+const maxParallel = 16
+
 func (b Backend) run(t *testing.T, checks []check) {
 	t.Helper()
+	var parallel sync.WaitGroup
+	slots := make(chan struct{}, maxParallel)
+	var alone []check
 	for _, c := range checks {
-		if c.needs != nil && !c.needs(b) {
-			continue
+		switch {
+		case c.needs != nil && !c.needs(b):
+		case !b.Parallel || c.alone:
+			alone = append(alone, c)
+		default:
+			// Not by t.Parallel: its limit is the number of processors.
+			parallel.Go(func() {
+				slots <- struct{}{}
+				defer func() { <-slots }()
+				b.check(t, c)
+			})
 		}
-		t.Run(c.name, func(t *testing.T) {
-			if b.Bubble {
-				synctest.Test(t, func(t *testing.T) { c.run(newSubject(t, b)) })
-				return
-			}
-			c.run(newSubject(t, b))
-		})
 	}
+	parallel.Wait()
+	for _, c := range alone {
+		b.check(t, c)
+	}
+}
+
+// check runs a check as a subtest.
+func (b Backend) check(t *testing.T, c check) {
+	t.Helper()
+	t.Run(c.name, func(t *testing.T) {
+		if b.Bubble {
+			synctest.Test(t, func(t *testing.T) { c.run(newSubject(t, b)) })
+			return
+		}
+		c.run(newSubject(t, b))
+	})
 }

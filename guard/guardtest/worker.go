@@ -145,7 +145,7 @@ func (w *worker) releaseLease(t *tenure) {
 	if !held && time.Now().Before(certain) {
 		w.referee.object("the holder's release was refused: %v", t)
 	}
-	t.gone = time.Now().Add(after.Keep + 4*early)
+	t.gone = time.Now().Add(after.Keep + w.late())
 	if !held {
 		t.gone = time.Time{}
 	}
