@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/seed-1795987d/onerun/internal/testkit/daemon"
 	"github.com/seed-1795987d/onerun/internal/testkit/leftout"
 )
 
@@ -55,7 +56,7 @@ func StartPrimary(t testing.TB) *Server {
 func replicates(t testing.TB, id int) []string {
 	t.Helper()
 	return []string{
-		"skip-networking=0", "bind-address=127.0.0.1", "port=" + freePorts(t, 1)[0],
+		"skip-networking=0", "bind-address=127.0.0.1", "port=" + daemon.FreePorts(t, 1)[0],
 		"log-bin=log", fmt.Sprintf("server-id=%d", id), "gtid-strict-mode=1", "log-slave-updates=1",
 	}
 }

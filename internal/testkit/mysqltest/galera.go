@@ -4,10 +4,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"math/rand/v2"
-	"net"
 	"os"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -34,7 +31,7 @@ func StartGalera(t testing.TB) (first, second *Server) {
 	if library == "" {
 		leftout.Unless(t, requireEnv, os.ErrNotExist, "Galera", "apt-get install galera-4")
 	}
-	ports := freePorts(t, 6)
+	ports := daemon.FreePorts(t, 6)
 	settings := func(name string, votes int, ports []string) []string {
 		return []string{
 			"wsrep-on=1", "wsrep-provider=" + library, "wsrep-node-name=" + name,
@@ -84,23 +81,4 @@ func galeraStatus(db *sql.DB) (string, error) {
 		found = append(found, value)
 	}
 	return strings.Join(found, " "), failed
-}
-
-// freePorts returns ports of the loopback. They are below those that the kernel gives to clients,
-// so that hardly anyone takes one of them before the servers do.
-func freePorts(t testing.TB, n int) (ports []string) {
-	t.Helper()
-	for range 1000 {
-		port := strconv.Itoa(15000 + rand.IntN(15000)) //nolint:gosec // it need not be secret
-		l, err := net.Listen("tcp", "127.0.0.1:"+port)
-		if err != nil {
-			continue
-		}
-		defer l.Close() // until all are found, so that they differ
-		if ports = append(ports, port); len(ports) == n {
-			return ports
-		}
-	}
-	t.Fatal("mysqltest: no port is free")
-	return nil
 }
