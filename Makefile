@@ -24,7 +24,7 @@ PROOF := go run ./internal/verify/cmd/proof
 export CGO_ENABLED ?= 1
 
 # The folders of the modules of the workspace, go.work.
-MODULES := . examples examples/sqlfence cmd/onerun internal/verify bench middleware/grpc middleware/http/frameworks
+MODULES := . examples examples/sqlfence cmd/onerun internal/verify bench backend/etcd middleware/grpc middleware/http/frameworks
 
 .PHONY: help test test-mysql lint check bench demo tools
 
@@ -33,20 +33,20 @@ help:
 
 # What make test runs. A test whose name begins with TestLong_ proves more than a contributor waits
 # for: make check runs these, and all tests of the other packages.
-TESTED := ./... ./middleware/grpc/... ./middleware/http/frameworks/... \
+TESTED := ./... ./backend/etcd/... ./middleware/grpc/... ./middleware/http/frameworks/... \
 	./internal/verify/postgres ./internal/verify/mysql ./internal/verify/sqlite ./internal/verify/simulation
 
 # With ONERUN_REQUIRE_REDIS, a test that finds no redis-server fails instead of being skipped; the
-# other variables are for PostgreSQL and MariaDB. The demo traces with -tags trace. -w leaves out
-# what only debuggers read, which links faster. The race detector would let each test binary sleep
-# for a second at its end. GOGC=200 saves a tenth of the processor time.
-GOTEST := GORACE=atexit_sleep_ms=0 GOGC=200 ONERUN_REQUIRE_REDIS=1 ONERUN_REQUIRE_POSTGRES=1 ONERUN_REQUIRE_MYSQL=1 \
+# other variables are for PostgreSQL, MariaDB and etcd. The demo traces with -tags trace. -w leaves
+# out what only debuggers read, which links faster. The race detector would let each test binary
+# sleep for a second at its end. GOGC=200 saves a tenth of the processor time.
+GOTEST := GORACE=atexit_sleep_ms=0 GOGC=200 ONERUN_REQUIRE_REDIS=1 ONERUN_REQUIRE_POSTGRES=1 ONERUN_REQUIRE_MYSQL=1 ONERUN_REQUIRE_ETCD=1 \
 	go test -race -tags trace -shuffle=on -timeout 15m -ldflags=-w
 
 # Two packages at a time: with three, the test is a fourth shorter, but tests that depend on the
 # clock fail now and then, because the processors are busy all the time.
 test:
-	$(INSTALL) redis postgres mysql
+	$(INSTALL) redis postgres mysql etcd
 	@echo "== compile first, so that no compiler runs beside tests that depend on the clock"
 	@go list -race -tags trace -test -deps -export $(TESTED) >/dev/null && go build -o /dev/null ./cmd/onerun
 	@echo "== tests, with the race detector and in random order; make check runs the others"
@@ -85,4 +85,4 @@ demo:
 	go run ./internal/verify/demo/lottery -kill
 
 tools: $(GOBIN)/golangci-lint
-	$(INSTALL) redis postgres mysql chromium spin promtool shells fleets
+	$(INSTALL) redis postgres mysql etcd chromium spin promtool shells fleets

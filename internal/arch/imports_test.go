@@ -31,6 +31,7 @@ var rules = []struct {
 	{"/backend/memory", []string{"/guard/driver", "/backend/internal/holders"}},
 	{"/backend/sqlite", []string{"/guard/driver", "/backend/internal/holders", "/backend/internal/contain", "/backend/internal/sqlstore"}},
 	{"/backend/postgres", []string{"/guard/driver", "/backend/internal/holders", "/backend/internal/contain", "/backend/internal/sqlstore"}},
+	{"/backend/etcd", []string{"/guard/driver", "/backend/internal/holders", "go.etcd.io/etcd", "google.golang.org/grpc"}},
 	{"/backend", []string{"/guard", "/backend/internal/contain", "/internal/lazyctx"}},
 	{"/middleware/internal", []string{"/guard", "/middleware/idempotency", "/middleware/internal", "github.com/robfig/cron"}},
 	{"/middleware/idempotency", []string{"/guard", "/middleware/internal/keys", "/middleware/internal/refused"}},
@@ -44,6 +45,7 @@ var rules = []struct {
 	{"/internal/verify/history", []string{"/guard", "github.com/anishathalye/porcupine"}},
 	{"/internal/testkit/cronlog", []string{"/guard/driver", "/middleware/cron"}},
 	{"/internal/testkit/daemon", []string{"/internal/testkit/processtest"}},
+	{"/internal/testkit/etcdtest", []string{"/internal/testkit/daemon", "/internal/testkit/leftout"}},
 	{"/internal/testkit/mysqltest", []string{"/internal/testkit/daemon", "/internal/testkit/leftout"}},
 	{"/internal/testkit/postgrestest", []string{"/internal/testkit/daemon", "/internal/testkit/leftout", "/internal/testkit/processtest"}},
 	{"/internal/testkit/redissontest", []string{"github.com/redis/go-redis"}},
@@ -138,7 +140,7 @@ func TestImports_rulesRefuse(t *testing.T) {
 }
 
 // modules are the folders of the modules whose packages follow the rules.
-var modules = []string{".", "examples", "internal/verify", "middleware/grpc"}
+var modules = []string{".", "examples", "internal/verify", "backend/etcd", "middleware/grpc"}
 
 // listAll lists the packages of all modules.
 func listAll(t *testing.T) (packages []listed) {

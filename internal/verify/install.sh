@@ -1,7 +1,7 @@
 #!/bin/sh
 # install.sh NAME...: installs what tests need and this machine lacks, on Debian and Ubuntu. make
-# runs it. The names are redis, postgres, mysql, chromium, spin, promtool, shells (zsh and fish) and
-# fleets (redis-py, and libraries of Node.js in bin/fleets).
+# runs it. The names are redis, postgres, mysql, etcd, chromium, spin, promtool, shells (zsh and
+# fish) and fleets (redis-py, and libraries of Node.js in bin/fleets).
 set -eu
 cd "$(dirname "$0")/../.."
 export PATH="$PATH:/usr/sbin:$PWD/bin"
@@ -38,6 +38,9 @@ for name in "$@"; do
 		;;
 	mysql)
 		has mariadbd && has mariadb-install-db || { packages "MariaDB is missing" mariadb-server && stop mariadb; }
+		;;
+	etcd) # the go command builds it, and keeps it in its cache
+		(cd internal/testkit/etcdtest/server && GOWORK=off GOFLAGS=-trimpath CGO_ENABLED=0 go tool -n go.etcd.io/etcd/server/v3 >/dev/null)
 		;;
 	chromium) # Debian's name, Ubuntu's, and that of Google's build
 		has chromium || has chromium-browser || has google-chrome ||

@@ -1,0 +1,269 @@
+package etcd_test
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/seed-1795987d/onerun/backend/etcd"
+	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
+	"github.com/seed-1795987d/onerun/guard/guardtest"
+	"github.com/seed-1795987d/onerun/internal/testkit/etcdtest"
+	"github.com/seed-1795987d/onerun/internal/testkit/leftout"
+)
+
+// long is a TTL that does not pass while a test runs.
+const long = 10 * time.Minute
+
+func claim(key string) driver.Claim {
+	id := rand.Text()
+	return driver.Claim{Key: key, ID: id, Owner: id, TTL: long}
+}
+
+// within returns a context that ends after a time.
+func within(t testing.TB, d time.Duration) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// awaitGrant makes the claim until it is granted: the servers may be electing a leader.
+func awaitGrant(t testing.TB, l *etcd.Locker, c driver.Claim) driver.Answer {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		g, err := l.TryAcquire(ctx, c)
+		cancel()
+		if err == nil && g.State == driver.Granted {
+			return g
+		}
+		require.True(t, time.Now().Before(deadline), "the last answer is %v, %v", g, err)
+	}
+}
+
+// An empty server begins with revision 1 again.
+func TestFences_growAcrossTheLossOfAllData(t *testing.T) {
+	t.Parallel()
+	server := etcdtest.Start(t)
+	l := etcd.New(connect(t, server))
+	last := uint64(0)
+	for range 2 {
+		for range 10 {
+			c := claim("key")
+			c.Fences.Reserve = 64
+			g := awaitGrant(t, l, c)
+			require.Greater(t, g.Fence, last)
+			require.Equal(t, 63, g.Reserved)
+			last = g.Fence + uint64(g.Reserved)
+			held, err := l.Release(within(t, 10*time.Second), c, driver.After{})
+			require.NoError(t, err)
+			require.True(t, held)
+		}
+		server.Kill()
+		server.Erase(t)
+		server.Restart(t)
+	}
+}
+
+// A server that was killed has every lease that it has granted.
+func TestServer_isKilledAndKeepsLeases(t *testing.T) {
+	t.Parallel()
+	server := etcdtest.Start(t)
+	l, other := etcd.New(connect(t, server)), etcd.New(connect(t, server))
+	held, done := claim("held"), claim("done")
+	fence := awaitGrant(t, l, held).Fence
+	awaitGrant(t, l, done)
+	_, err := l.Release(within(t, 10*time.Second), done, driver.After{Keep: long, Done: true, Record: []byte("record")})
+	require.NoError(t, err)
+	server.Kill()
+	_, err = other.TryAcquire(within(t, 300*time.Millisecond), claim("held"))
+	var store *driver.StoreError
+	require.ErrorAs(t, err, &store)
+	require.Contains(t, []driver.StoreErrorKind{driver.KindConnection, driver.KindTimeout}, store.Kind)
+	server.Restart(t)
+	busy, err := other.TryAcquire(within(t, 20*time.Second), claim("held"))
+	require.NoError(t, err)
+	require.Equal(t, driver.Busy, busy.State)
+	require.Equal(t, held.ID, busy.Holder)
+	again := awaitGrant(t, l, held)
+	require.Equal(t, []any{true, fence}, []any{again.Held, again.Fence})
+	marker, err := other.TryAcquire(within(t, 20*time.Second), claim("done"))
+	require.NoError(t, err)
+	require.Equal(t, driver.Done, marker.State)
+	require.Equal(t, "record", string(marker.Record))
+}
+
+// A waiter is notified after a compaction of what it has watched.
+func TestSubscribe_goesOnAfterACompaction(t *testing.T) {
+	t.Parallel()
+	server := etcdtest.Start(t)
+	client := connect(t, server)
+	l := etcd.New(client)
+	c := claim("key")
+	awaitGrant(t, l, c)
+	notified := make(chan struct{}, 100)
+	stop := l.Subscribe("key", "", func(time.Duration) { notified <- struct{}{} })
+	defer stop()
+	<-notified
+	server.Kill()
+	server.Restart(t)
+	released, err := l.Release(within(t, 20*time.Second), c, driver.After{})
+	require.NoError(t, err)
+	require.True(t, released)
+	now, err := client.Get(within(t, 20*time.Second), "key")
+	require.NoError(t, err)
+	_, err = client.Compact(within(t, 20*time.Second), now.Header.Revision, clientv3.WithCompactPhysical())
+	require.NoError(t, err)
+	select {
+	case <-notified:
+	case <-time.After(20 * time.Second):
+		require.Fail(t, "the waiter was not notified")
+	}
+}
+
+// A database that is full accepts no writes: nothing is granted, and what is held stays so.
+func TestServer_thatIsFullGrantsNothing(t *testing.T) {
+	t.Parallel()
+	server := etcdtest.Start(t, "quota-backend-bytes=3000000")
+	client := connect(t, server)
+	l := etcd.New(client)
+	c := claim("held")
+	awaitGrant(t, l, c)
+	var err error
+	for i := 0; err == nil && i < 100; i++ {
+		_, err = client.Put(within(t, 20*time.Second), fmt.Sprint("fill", i), string(make([]byte, 500_000)))
+	}
+	require.ErrorContains(t, err, "space")
+	_, err = l.TryAcquire(within(t, 20*time.Second), claim("key"))
+	var store *driver.StoreError
+	require.ErrorAs(t, err, &store)
+	require.Equal(t, driver.KindOOM, store.Kind)
+	held, err := l.Renew(within(t, 20*time.Second), c)
+	require.NoError(t, err)
+	require.True(t, held)
+	require.Condition(t, func() bool {
+		for _, w := range l.Warnings(within(t, 20*time.Second)) {
+			if w != nil {
+				return true
+			}
+		}
+		return false
+	}, "an operator is warned")
+	released, err := l.Release(within(t, 20*time.Second), c, driver.After{})
+	require.NoError(t, err)
+	require.True(t, released)
+}
+
+// Two prefixes on one server are two stores.
+func TestWithPrefix_separates(t *testing.T) {
+	t.Parallel()
+	client := connect(t, etcdtest.Start(t))
+	c := claim("key")
+	awaitGrant(t, etcd.New(client), c)
+	awaitGrant(t, etcd.New(client, etcd.WithPrefix("jobs/")), c)
+	_, err := guard.New(etcd.New(client, etcd.WithPrefix("jobs")))
+	require.ErrorContains(t, err, "WithPrefix(jobs): must end with a slash")
+	_, err = guard.New(etcd.New(nil))
+	require.ErrorContains(t, err, "client: must not be nil")
+	g, err := guard.New(etcd.New(client))
+	require.NoError(t, err)
+	nothing := func(context.Context) error { return nil }
+	require.ErrorContains(t, g.Do(t.Context(), "key", nothing, guard.WithFair(), guard.WithWait(time.Second)), "WithFair")
+}
+
+// The leader of three servers is killed, or frozen, with a thousand leases held. None is lost, and
+// none is granted to another process.
+func TestLong_theLeaderIsKilledAndFrozen(t *testing.T) {
+	leftout.IfShort(t)
+	for name, fault := range map[string]func(t *testing.T, s *etcdtest.Server) (repair func()){
+		"killed": func(t *testing.T, s *etcdtest.Server) func() {
+			s.Kill()
+			return func() { s.Restart(t) }
+		},
+		"frozen": func(t *testing.T, s *etcdtest.Server) func() {
+			s.Freeze(t)
+			return s.Thaw
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			servers := etcdtest.StartCluster(t, 3)
+			l, other := etcd.New(connect(t, servers...)), etcd.New(connect(t, servers...))
+			g, err := guard.New(l, guard.WithTTL(15*time.Second))
+			require.NoError(t, err)
+			var leases sync.Map
+			var all sync.WaitGroup
+			for i := range 1000 {
+				all.Go(func() {
+					lease, err := g.Acquire(t.Context(), fmt.Sprint("key", i))
+					require.NoError(t, err)
+					leases.Store(i, lease)
+				})
+			}
+			all.Wait()
+			repair := fault(t, leader(t, servers))
+			for end := time.Now().Add(12 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+				answer, err := other.TryAcquire(within(t, time.Second), claim(fmt.Sprint("key", time.Now().UnixNano()%1000)))
+				require.False(t, err == nil && answer.State == driver.Granted, "a lease was forgotten")
+			}
+			repair()
+			time.Sleep(2 * time.Second)
+			leases.Range(func(_, lease any) bool {
+				require.NoError(t, context.Cause(lease.(*guard.Lease).Context()))
+				all.Go(func() { require.NoError(t, lease.(*guard.Lease).Release(t.Context())) })
+				return true
+			})
+			all.Wait()
+			require.NoError(t, g.Close(t.Context()))
+		})
+	}
+}
+
+// leader returns the leader of the servers.
+func leader(t testing.TB, servers []*etcdtest.Server) *etcdtest.Server {
+	t.Helper()
+	for _, s := range servers {
+		status, err := connect(t, s).Status(within(t, 10*time.Second), s.Endpoints()[0])
+		require.NoError(t, err)
+		if status.Leader == status.Header.MemberId {
+			return s
+		}
+	}
+	require.Fail(t, "there is no leader")
+	return nil
+}
+
+// The suite passes on three servers as well, with clients that use each of them.
+func TestLong_clusterOfThree(t *testing.T) {
+	leftout.IfShort(t)
+	guardtest.Run(t, suite(t, etcdtest.StartCluster(t, 3)...))
+}
+
+// A minority answers nothing, and the Guard ends the lease in time. No process gets the key from a
+// majority before that.
+func TestLong_minority(t *testing.T) {
+	leftout.IfShort(t)
+	servers := etcdtest.StartCluster(t, 3)
+	g, err := guard.New(etcd.New(connect(t, servers...)), guard.WithTTL(3*time.Second))
+	require.NoError(t, err)
+	lease, err := g.Acquire(t.Context(), "key")
+	require.NoError(t, err)
+	began := time.Now()
+	servers[0].Kill()
+	servers[1].Kill()
+	<-lease.Context().Done()
+	require.Less(t, time.Since(began), 4*time.Second)
+	require.ErrorIs(t, context.Cause(lease.Context()), guard.ErrLost)
+	servers[0].Restart(t)
+	_ = lease.Release(t.Context()) // until then, the Guard goes on renewing it
+	next := awaitGrant(t, etcd.New(connect(t, servers...)), claim("key"))
+	require.Greater(t, next.Fence, lease.Fence())
+	require.NoError(t, g.Close(t.Context()))
+}

@@ -1,0 +1,195 @@
+// Package etcdtest starts real etcd servers for tests, of the version in server/go.mod.
+//
+//	client, err := clientv3.New(clientv3.Config{Endpoints: etcdtest.Start(t).Endpoints()})
+//
+// With ONERUN_ETCD, tests use another program, such as that of Debian's package etcd-server.
+package etcdtest
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/seed-1795987d/onerun/internal/testkit/daemon"
+	"github.com/seed-1795987d/onerun/internal/testkit/leftout"
+)
+
+const (
+	// requireEnv names the variable that turns a left-out test into a failed one.
+	requireEnv = "ONERUN_REQUIRE_ETCD"
+	// programEnv names the variable with the path of another program.
+	programEnv = "ONERUN_ETCD"
+)
+
+// MinTTL is the shortest lease of the servers, which elect a leader faster than others do: etcd
+// rounds up fifteen heartbeats to whole seconds.
+const MinTTL = time.Second
+
+// A Server is one etcd server, alone or in a cluster.
+type Server struct {
+	daemon       daemon.Daemon
+	name         string
+	client, peer string // URLs
+	cluster      string
+	heartbeat    int // in milliseconds
+	set          []string
+}
+
+// Start runs a server alone and returns when it answers. It is stopped when the test ends, and its
+// log is shown if the test failed. If the program cannot be built, the test is skipped, or fails
+// when ONERUN_REQUIRE_ETCD is set to anything. Settings, such as "quota-backend-bytes=20000000",
+// replace those for tests.
+func Start(t testing.TB, settings ...string) *Server {
+	t.Helper()
+	return StartCluster(t, 1, settings...)[0]
+}
+
+// StartCluster is Start for a cluster of n servers.
+func StartCluster(t testing.TB, n int, settings ...string) []*Server {
+	t.Helper()
+	program, ports := program(t), daemon.FreePorts(t, 2*n)
+	servers, members := make([]*Server, n), make([]string, n)
+	for i := range servers {
+		s := &Server{name: fmt.Sprint("etcd", i), client: "http://127.0.0.1:" + ports[2*i], peer: "http://127.0.0.1:" + ports[2*i+1], set: settings}
+		s.daemon = daemon.Daemon{Name: "etcdtest", Bin: filepath.Dir(program), User: "root", Thaw: s.Thaw, Stop: syscall.SIGTERM}
+		members[i] = s.name + "=" + s.peer
+		servers[i] = s
+	}
+	for i, s := range servers {
+		s.cluster, s.heartbeat = strings.Join(members, ","), 10
+		if n > 1 {
+			s.heartbeat = 60 // or a busy machine has new leaders all the time
+		}
+		s.daemon.RunFor(t, func() error {
+			// A server answers when a majority has started.
+			return s.serve(program, i == len(servers)-1)
+		})
+	}
+	for _, s := range servers {
+		if err := s.await(); err != nil {
+			t.Fatalf("etcdtest: start: %v", err)
+		}
+	}
+	return servers
+}
+
+// program returns the path of the program, which the go command builds, and then has in its cache.
+func program(t testing.TB) string {
+	t.Helper()
+	if path := os.Getenv(programEnv); path != "" {
+		return path
+	}
+	root, err := top()
+	if err == nil {
+		cmd := exec.Command("go", "tool", "-n", "go.etcd.io/etcd/server/v3")
+		cmd.Dir, cmd.Env = filepath.Join(root, "internal/testkit/etcdtest/server"), append(os.Environ(), "GOWORK=off", "GOFLAGS=-trimpath", "CGO_ENABLED=0")
+		var path []byte
+		if path, err = cmd.Output(); err == nil {
+			return strings.TrimSpace(string(path))
+		}
+	}
+	leftout.Unless(t, requireEnv, err, "etcd", "the go command has to download and build it, so see what \"go tool -n\" says in internal/testkit/etcdtest/server")
+	return ""
+}
+
+var errNoTop = errors.New("no folder above has a go.work")
+
+// top returns the folder with go.work.
+func top() (string, error) {
+	dir, err := os.Getwd()
+	for err == nil {
+		if _, missing := os.Stat(filepath.Join(dir, "go.work")); missing == nil {
+			return dir, nil
+		}
+		if dir == filepath.Dir(dir) {
+			return "", errNoTop
+		}
+		dir = filepath.Dir(dir)
+	}
+	return "", err
+}
+
+// serve starts the server on its data, and returns when it answers, if that is awaited.
+func (s *Server) serve(program string, wait bool) error {
+	args := []string{
+		"--name=" + s.name, "--data-dir=" + s.daemon.Data(), "--unsafe-no-fsync", "--logger=zap", "--log-level=warn",
+		fmt.Sprint("--election-timeout=", 10*s.heartbeat), fmt.Sprint("--heartbeat-interval=", s.heartbeat),
+		"--listen-client-urls=" + s.client, "--advertise-client-urls=" + s.client,
+		"--listen-peer-urls=" + s.peer, "--initial-advertise-peer-urls=" + s.peer,
+		"--initial-cluster=" + s.cluster,
+	}
+	for _, setting := range s.set {
+		args = append(args, "--"+setting)
+	}
+	ready := s.ready
+	if !wait {
+		ready = func() error { return nil }
+	}
+	return s.daemon.Serve(ready, program, args...)
+}
+
+// ready returns nil if the server can answer, for which it needs a leader.
+func (s *Server) ready() error {
+	client := http.Client{Timeout: time.Second}
+	defer client.CloseIdleConnections()
+	answer, err := client.Get(s.client + "/health")
+	if err != nil {
+		return err
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	if err == nil && answer.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %s", answer.Status, text)
+	}
+	return err
+}
+
+// await returns when the server can answer.
+func (s *Server) await() error {
+	for deadline := time.Now().Add(daemon.Patience); ; time.Sleep(10 * time.Millisecond) {
+		if err := s.ready(); err == nil || time.Now().After(deadline) {
+			return err
+		}
+	}
+}
+
+// Endpoints returns the address of the server, as clientv3.Config takes it.
+func (s *Server) Endpoints() []string { return []string{s.client} }
+
+// Kill ends the server with SIGKILL.
+func (s *Server) Kill() { s.daemon.Process.Kill() }
+
+// Restart starts a server that was killed again, on its data.
+func (s *Server) Restart(t testing.TB) {
+	t.Helper()
+	if err := s.serve(program(t), true); err != nil {
+		t.Fatalf("etcdtest: restart: %v", err)
+	}
+}
+
+// Erase deletes the data of a server that was killed.
+func (s *Server) Erase(t testing.TB) {
+	t.Helper()
+	if err := os.RemoveAll(s.daemon.Data()); err != nil {
+		t.Fatalf("etcdtest: erase: %v", err)
+	}
+}
+
+// Freeze stops the server with SIGSTOP, until Thaw.
+func (s *Server) Freeze(t testing.TB) {
+	t.Helper()
+	if err := s.daemon.Process.Freeze(); err != nil {
+		t.Fatalf("etcdtest: freeze: %v", err)
+	}
+}
+
+// Thaw lets a frozen server go on.
+func (s *Server) Thaw() { _ = s.daemon.Process.Thaw() } // fails only if it has ended
