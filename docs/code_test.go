@@ -133,6 +133,11 @@ var target string
 		},
 	},
 	{
+		dir: "backend/etcd", uses: `clientv3\.`,
+		aliases: map[string]string{"clientv3": "go.etcd.io/etcd/client/v3"},
+		imports: []string{"time", module + "/backend/etcd", module + "/guard"},
+	},
+	{
 		dir: "internal/verify", uses: `pgx|go-sql-driver|modernc`,
 		// mysql and sqlite are our packages
 		aliases: map[string]string{"mysqldriver": "github.com/go-sql-driver/mysql", "sqlitedriver": "modernc.org/sqlite"},
