@@ -33,7 +33,7 @@ var others = []string{
 // longest are the packages whose long tests take longest. They begin first, so that none of them
 // runs alone in the end.
 var longest = []string{
-	verify + "mysql", "./middleware/asynq", "./middleware/cron", verify + "postgres", "./backend", "./backend/redlock",
+	verify + "mysql", "./backend/etcd", "./middleware/asynq", "./middleware/cron", verify + "postgres", "./backend", "./backend/redlock",
 	"./middleware/asynq/scheduler",
 }
 
