@@ -101,10 +101,10 @@ func TestSchedule_thatIsBack(t *testing.T) {
 				{hourly, "2026-06-17T13:01:00Z", "2026-06-17T13:30:00Z"}},
 			hourly, "2026-06-17T15:30:00Z", []string{"2026-06-17T14:00:00Z", "2026-06-17T15:00:00Z"},
 		},
-		"rolled out again after two weeks": {
+		"rolled out again after three days": {
 			[]stay{{hourly, "2026-06-15T12:30:00Z", "2026-06-15T13:01:00Z"}, {daily, "2026-06-15T13:01:00Z", "2026-06-17T13:00:00Z"},
-				{hourly, "2026-06-17T13:01:00Z", "2026-07-01T13:01:00Z"}},
-			daily, "2026-07-01T13:02:00Z", nil,
+				{hourly, "2026-06-17T13:01:00Z", "2026-06-20T13:01:00Z"}},
+			daily, "2026-06-20T13:02:00Z", nil,
 		},
 		"after a new one that was there for a minute": {
 			[]stay{{hourly, "2026-06-15T12:30:00Z", "2026-06-15T15:30:00Z"}, {daily, "2026-06-15T12:55:00Z", "2026-06-15T12:56:00Z"}},
