@@ -25,6 +25,8 @@ const (
 	changed     = 1020 // since the snapshot of the transaction
 	lockNowait  = 3572
 	noSuchTable = 1146
+
+	noStatementLog = 1665 // binlog_format is STATEMENT, and the isolation level does not allow that
 )
 
 // numbers finds the number in the text of an error, as drivers write it: "Error 1213 (40001): …".
@@ -58,7 +60,7 @@ func isRace(err error) bool {
 var kinds = map[driver.StoreErrorKind][]int{
 	driver.KindReadOnly:     {1290, 1792, 1836},
 	driver.KindLimit:        {1040, 1203, 1226},
-	driver.KindSettings:     {1046, 1049, 1054, noSuchTable, 1366, 1406, 1665},
+	driver.KindSettings:     {1046, 1049, 1054, noSuchTable, 1366, 1406, noStatementLog},
 	driver.KindAuth:         {1044, 1045, 1142, 1143, 1227, 1370, 1410, 1698, 1820, 1862, 3118},
 	driver.KindConnection:   {1053, 1152, 1153, 1158, 1159, 1160, 1161, 1317, 1927, 4031},
 	driver.KindTimeout:      {lockWait, lockNowait, 1969, 3024},
@@ -83,6 +85,8 @@ func (d *dialect) Explain(_ driver.Op, err error) (driver.StoreErrorKind, error)
 		return clientKind(err), err
 	}
 	switch n {
+	case noStatementLog:
+		err = fmt.Errorf("set binlog_format to MIXED or ROW: %w", err)
 	case 1049:
 		err = fmt.Errorf("create the database, or name another one in the DSN: %w", err)
 	case noSuchTable, 1054:

@@ -72,6 +72,9 @@ func (d *dialect) Lock(ctx context.Context, tx sqlstore.Tx, key string) (*sqlsto
 	}
 	var granted int64
 	if err := tx.QueryRowContext(ctx, d.sql("gate", gateOf(key))).Scan(&granted); err != nil {
+		if number(err) == changed {
+			err = sql.ErrNoRows // innodb_snapshot_isolation: there was a grant since its first read
+		}
 		return nil, err
 	}
 	r, err := d.read(ctx, tx, key)

@@ -99,7 +99,7 @@ func severalWriters(version string, settings map[string]string) string {
 func (d *dialect) settings(ctx context.Context) (map[string]string, error) {
 	rows, err := d.db.QueryContext(ctx, `SHOW GLOBAL VARIABLES WHERE Variable_name IN ('wsrep_on', 'wsrep_provider',
 		'group_replication_group_name', 'group_replication_single_primary_mode', 'group_replication_consistency',
-		'innodb_flush_log_at_trx_commit', 'log_bin', 'sync_binlog', 'max_allowed_packet')`)
+		'innodb_flush_log_at_trx_commit', 'log_bin', 'sync_binlog', 'binlog_format', 'max_allowed_packet')`)
 	if err != nil {
 		return nil, err
 	}

@@ -34,6 +34,8 @@ func (l *Locker) Warnings(ctx context.Context) (warnings []error) {
 				"the table " + d.table + " has the engine " + engine + ", so leases are lost: it needs InnoDB"},
 			{flush != "" && flush != "1", "innodb_flush_log_at_trx_commit is " + flush + ", so a crash can lose leases"},
 			{set["log_bin"] == "ON" && sync != "1", "sync_binlog is " + sync + ", so a crash can lose leases that replicas do not have"},
+			{set["log_bin"] == "ON" && set["binlog_format"] == "STATEMENT", // see WRITABLE
+				"binlog_format is STATEMENT, so read-only replicas lack renewals, releases and done markers: set MIXED or ROW"},
 			{set["group_replication_group_name"] != "" && set["group_replication_consistency"] == "EVENTUAL",
 				"group_replication_consistency is EVENTUAL, so a new primary can miss a done marker at first: set BEFORE_ON_PRIMARY_FAILOVER"},
 			{p.several != "", p.several + ", so CheckFence and InTx are refused"},

@@ -169,4 +169,10 @@ func decode(text []byte) (k holders.Key, err error) {
 func ceilMicro(t time.Time) int64 { return t.Add(time.Microsecond - 1).UnixMicro() }
 
 // Micros returns a duration in whole microseconds, rounded up.
-func Micros(d time.Duration) int64 { return int64((d + time.Microsecond - 1) / time.Microsecond) }
+func Micros(d time.Duration) int64 {
+	n := d / time.Microsecond
+	if d%time.Microsecond > 0 {
+		n++
+	}
+	return int64(n)
+}

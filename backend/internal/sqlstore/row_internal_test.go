@@ -1,6 +1,7 @@
 package sqlstore
 
 import (
+	"math"
 	"testing"
 	"time"
 
@@ -33,4 +34,13 @@ func TestEncode_keepsTheFormOfTheColumn(t *testing.T) {
 	empty, err := decode(encode(holders.Key{}))
 	require.NoError(t, err)
 	require.Equal(t, holders.Key{}, empty)
+}
+
+func TestMicros_roundsUp(t *testing.T) {
+	t.Parallel()
+	for d, want := range map[time.Duration]int64{
+		0: 0, 1: 1, time.Microsecond: 1, time.Microsecond + 1: 2, math.MaxInt64: math.MaxInt64/1000 + 1, -1: 0,
+	} {
+		require.Equal(t, want, Micros(d), "%d", d)
+	}
 }
