@@ -4,6 +4,8 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"github.com/robfig/cron/v3"
 )
 
 const (
@@ -68,7 +70,7 @@ func (b *job) untilOverdue() time.Duration {
 	}
 	b.checkClock(now)
 	if !b.nextAfter.Equal(b.seen) {
-		b.next, b.nextAfter = b.startAfter(b.seen), b.seen
+		b.next, b.nextAfter = b.startAfter(b.schedule, b.seen), b.seen
 	}
 	if b.next.IsZero() {
 		return longestSleep
@@ -83,11 +85,11 @@ func (b *job) serveIfStarted() {
 	}
 }
 
-// startAfter returns when the first tick starts that starts after an instant, or zero if there is
-// none.
-func (b *job) startAfter(from time.Time) time.Time {
+// startAfter returns when the first tick of a schedule, that of the job or less, starts that starts
+// after an instant, or zero if there is none.
+func (b *job) startAfter(schedule cron.Schedule, from time.Time) time.Time {
 	from = from.In(b.jobs.cron.Location())
-	for tick := b.schedule.Next(from.Add(-b.jitter)); !tick.IsZero(); tick = b.schedule.Next(tick) {
+	for tick := schedule.Next(from.Add(-b.jitter)); !tick.IsZero(); tick = schedule.Next(tick) {
 		if at := b.at(tick); at.After(from) {
 			return at
 		}

@@ -216,7 +216,7 @@ func (b *job) Next(t time.Time) time.Time {
 		b.lookAtBacklog()
 	}
 	ahead := time.Duration(b.jobs.ahead.Load())
-	if at := b.startAfter(t.Add(ahead)); !at.IsZero() {
+	if at := b.startAfter(b.schedule, t.Add(ahead)); !at.IsZero() {
 		return at.Add(-ahead)
 	}
 	return time.Time{}
@@ -271,7 +271,7 @@ func (f *firing) end() {
 }
 
 // A span has the ticks that have come in some time: the newest ones, the oldest first, and how many
-// came before them, from first to last.
+// came before them, from first to last. Of very many, it does not count all.
 type span struct {
 	ticks  []time.Time
 	before int
@@ -285,7 +285,13 @@ func (b *job) come(schedule cron.Schedule, from, to time.Time) span {
 	from, to = from.In(loc), to.In(loc)
 	var g span
 	start := from.Add(-b.jitter)
-	for {
+	for looks := 1; ; looks++ {
+		if looks == ticks.MaxLooks { // years of seconds would take minutes
+			if newest := ticks.Newest(schedule, start, to); newest.After(start) {
+				g.ticks, g.before, g.last = nil, g.before+len(g.ticks), newest
+				start = newest
+			}
+		}
 		next := ticks.In(schedule, start, to)
 		full := len(next) == ticks.MaxIn
 		if full {

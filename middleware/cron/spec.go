@@ -26,10 +26,13 @@ func (b *job) unsettled(k known, born time.Time) (span, error) {
 	if k.own.First().IsZero() { // the store has just lost what it had
 		return span{}, nil
 	}
-	come := func(from, to time.Time) span { return b.come(b.remaining(k), ticks.Later(from, k.own.Mark()), to) }
 	replaced := k.own.Replaced(k.others, max(replacedAfter, b.memory))
 	// If nothing that can no longer start was due meanwhile, it goes on as if it had been up.
-	if !replaced.IsZero() && len(come(replaced, born.Add(-b.deadline)).ticks) > 0 {
+	due := time.Time{}
+	if !replaced.IsZero() {
+		due = b.startAfter(b.remaining(k), ticks.Later(replaced, k.own.Mark()))
+	}
+	if !due.IsZero() && !due.After(born.Add(-b.deadline)) {
 		if err := b.marks.Omit(b.jobs.ctx, k.own, replaced, born); err != nil {
 			return span{}, err
 		}
@@ -37,7 +40,7 @@ func (b *job) unsettled(k known, born time.Time) (span, error) {
 	b.mu.Lock()
 	b.marked = k.own.Mark()
 	b.mu.Unlock()
-	return come(k.own.Mark(), born), nil
+	return b.come(b.remaining(k), k.own.Mark(), born), nil
 }
 
 // remaining returns the schedule less what does not count, or has an outcome as a tick of another

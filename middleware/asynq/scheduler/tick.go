@@ -49,10 +49,6 @@ type due struct {
 	last   time.Time
 }
 
-// maxLooks bounds how many times ticks.MaxIn ticks are looked at. Ticks that are older than that
-// are not counted as missed.
-const maxLooks = 100
-
 // dueTicks returns the ticks to enqueue and to give up at now, if the ticks up to last need no
 // care. The ticks to enqueue are those that are not older than the deadline, and the newest of the
 // others that catch-up wants. They are in the location of now.
@@ -68,7 +64,7 @@ func dueTicks(s cron.Schedule, last, now time.Time, deadline time.Duration, c in
 	}
 	from := last.In(now.Location()) // which is the schedule's
 	for looks := 1; ; looks++ {
-		if looks > maxLooks && from.Before(oldest) {
+		if looks > ticks.MaxLooks && from.Before(oldest) {
 			from = oldest.Add(-1)
 		}
 		come := ticks.In(s, from, now)
