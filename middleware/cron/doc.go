@@ -31,8 +31,8 @@
 //	the function runs: its context ends if a lease is lost (Lost), after WithMaxHold (Lost), or
 //	      │            when Close has waited long enough
 //	      ▼
-//	the tick's lease becomes a marker, which lasts for the tick memory: no process runs it again
 //	the outcome goes on record, which Records returns: Ran, Failed or Lost
+//	the tick's lease becomes a marker, which lasts for the tick memory: no process runs it again
 //	the job's lease is released
 //
 //	the mark of the spec is raised: all ticks up to there have an outcome
@@ -71,7 +71,9 @@
 // processes of a deployment can start, end and crash in any order. A spec that was replaced and is
 // back counts anew from then on. If a process with the older spec is back, that is a roll-back once
 // it alone has run ticks for a day, or for the tick memory if that is longer. Until then, the ticks
-// of the newer spec count, too.
+// of the newer spec count, too. If clocks differ by more than the start deadline, and by more than
+// five seconds, the order of two specs can be wrong: ticks that were missed around the change can
+// then go unreported, or be reported for the older spec.
 //
 // Clock changes: schedules are those of cron, in its location or that of CRON_TZ. A tick in an
 // hour that the change skips does not come. One in an hour that it repeats comes twice, and is run

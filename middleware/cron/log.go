@@ -32,9 +32,26 @@ func (r Record) at() time.Time {
 	return r.Start
 }
 
-// same reports whether two records are of one run.
-func (r Record) same(o Record) bool {
-	return r.Tick.Equal(o.Tick) && r.Fence == o.Fence && r.Start.Equal(o.Start)
+// run tells a run, or what has happened to ticks, from all others of the job.
+func (r Record) run() any {
+	type run struct {
+		tick, start time.Time
+		fence       uint64
+	}
+	return run{r.Tick.UTC(), r.Start.UTC(), r.Fence}
+}
+
+// rank orders the records of one run: the highest one counts. A run that has lost its lease can be
+// on record as Ran before its process knows that.
+func (r Record) rank() int64 {
+	switch r.Result {
+	case Running:
+		return 0
+	case Lost:
+		return 2
+	default:
+		return 1
+	}
 }
 
 // is reports whether the record is of a tick, alone or with others.
@@ -57,10 +74,8 @@ func (b *job) write(e entry) bool {
 }
 
 func (b *job) append(e entry) error {
-	log, at := ledgerName(b.name), e.at().UnixMilli()
-	if e.Result != Running {
-		at++ // the log forgets the beginning of a run first: a run without an end would seem lost
-	}
+	// The log forgets the beginning of a run first: a run without an end would seem lost.
+	log, at := ledgerName(b.name), e.at().UnixMilli()+e.rank()
 	if e.Tick.IsZero() {
 		log = byHandName(b.name)
 	}
@@ -100,15 +115,16 @@ func (b *job) writeAgain() error {
 	}
 }
 
-// writeFirst puts the outcome of a tick on record before its lease becomes a marker: if this
-// process died between the two, no other one would report it. If it cannot be written down, the
-// marker has it.
-func (b *job) writeFirst(r Record, skipped string, of ...*held) {
-	if b.record(r, skipped) {
+// put puts an outcome on record, before the leases of its ticks become markers: if this process
+// died between the two, no other one would report it. If it cannot be written down, the markers
+// have it.
+func (b *job) put(r Record, of ...*held) {
+	e := entry{Record: r}
+	if b.write(e) {
 		return
 	}
 	for _, h := range of {
-		_ = h.lease.SetRecord(b.text(entry{Record: r}))
+		_ = h.lease.SetRecord(b.text(e))
 	}
 }
 
@@ -129,11 +145,14 @@ func entries(ctx context.Context, ledger driver.Ledger, log string, n int) (view
 	return parse(lines), err
 }
 
+// parse returns what is in lines of a log: of each run only the record that counts.
 func parse(lines []driver.Entry) view {
 	var v view
+	known := map[any]bool{}
 	for _, l := range lines {
 		var e entry
-		if json.Unmarshal(l.Record, &e) == nil && e.Result != "" {
+		if json.Unmarshal(l.Record, &e) == nil && e.Result != "" && !known[e.run()] {
+			known[e.run()] = true
 			v = append(v, e)
 		}
 	}
@@ -180,10 +199,7 @@ func (k known) byOthers(tick time.Time) bool {
 func (v view) running(tick time.Time) []entry {
 	var found []entry
 	for _, e := range v {
-		if e.Result != Running || !tick.IsZero() && !e.is(tick) {
-			continue
-		}
-		if !slices.ContainsFunc(v, func(o entry) bool { return o.Result != Running && o.same(e.Record) }) {
+		if e.Result == Running && (tick.IsZero() || e.is(tick)) {
 			found = append(found, e)
 		}
 	}

@@ -326,7 +326,8 @@ func (l *looking) report() {
 	default:
 		r.Result, r.Reason = Missed, fmt.Sprintf("nobody has finished it, or been there to start it, until %v after it", late)
 	}
-	b.writeFirst(r, l.why, reports...)
+	b.put(r, reports...)
+	b.notify(r, l.why)
 	l.reports = nil
 	b.mu.Lock()
 	if b.more.before -= before.before; b.more.before == 0 {

@@ -40,7 +40,8 @@ type Record struct {
 	Job  string    `json:"-"`
 	Tick time.Time `json:"tick,omitzero"` // in UTC; zero for a run by hand
 	// Until is the last tick if the record is of all ticks from Tick to Until, which are Missed or
-	// Skipped together, and Ticks is how many they are. Both are zero otherwise.
+	// Skipped together, and Ticks is how many they are. Both are zero otherwise. Of more than
+	// 100,000 ticks, Ticks counts only a part.
 	Until time.Time `json:"until,omitzero"`
 	Ticks int       `json:"ticks,omitempty"`
 
@@ -92,24 +93,10 @@ func newest(name string, logs view, n int) []Record {
 	var records []Record
 	for _, e := range logs {
 		e.Job = name
-		at := slices.IndexFunc(records, e.same)
-		switch {
-		case at < 0:
-			records = append(records, e.Record)
-		// the beginning of a run that has ended comes after its end
-		case records[at].Result == Running:
-			records[at] = e.Record
-		}
+		records = append(records, e.Record)
 	}
 	slices.SortStableFunc(records, func(a, b Record) int { return cmp.Or(b.at().Compare(a.at()), b.Start.Compare(a.Start)) })
 	return records[:min(len(records), max(n, 0))]
-}
-
-// record reports the end of a tick or a run to observers and hooks, and writes it down, see write.
-// skipped is the word for why it did not run, if it did not.
-func (b *job) record(r Record, skipped string) (written bool) {
-	b.notify(r, skipped)
-	return b.write(entry{Record: r})
 }
 
 // notify reports an outcome to observers and hooks.

@@ -2,7 +2,6 @@ package guardcron_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -96,11 +95,20 @@ func TestOutage_ofAProcessWhoseSpecWasReplacedMeanwhile(t *testing.T) {
 	})
 }
 
-// A run fails. Its record cannot be written down, although the store answers otherwise, and the
+// A run ends. Its record cannot be written down, although the store answers otherwise, and the
 // process dies. Others know of it all the same.
-func TestRun_thatFailsIsOnRecordIfItsRecordCannotBeWritten(t *testing.T) {
+func TestRun_isOnRecordIfItsRecordCannotBeWritten(t *testing.T) {
 	t.Parallel()
-	for title, others := range map[string]int{"the next process": 0, "another process": 1} {
+	for title, test := range map[string]struct {
+		others int
+		err    error
+		want   string
+	}{
+		"it failed, the next process":    {0, errJob, "12:01:00 failed"},
+		"it failed, another process":     {1, errJob, "12:01:00 failed"},
+		"it succeeded, the next process": {0, nil, "12:01:00 ran"},
+		"it succeeded, another process":  {1, nil, "12:01:00 ran"},
+	} {
 		t.Run(title, func(t *testing.T) {
 			t.Parallel()
 			onSite(t, noon, func(s *site) {
@@ -108,10 +116,10 @@ func TestRun_thatFailsIsOnRecordIfItsRecordCannotBeWritten(t *testing.T) {
 				a := s.process("a", setup{skew: 900 * time.Millisecond})
 				a.add("job", "* * * * *", func(context.Context) error {
 					a.line.deaf.Store(true)
-					return errors.New("no")
+					return test.err
 				})
 				a.cron.Start()
-				for range others {
+				for range test.others {
 					p := s.process("b", setup{})
 					p.add("job", "* * * * *", nil)
 					p.cron.Start()
@@ -127,7 +135,7 @@ func TestRun_thatFailsIsOnRecordIfItsRecordCannotBeWritten(t *testing.T) {
 				p.add("job", "* * * * *", nil)
 				p.cron.Start()
 				s.until("2026-06-15T12:04:30Z")
-				require.Contains(s.t, p.outcomes("job"), "12:01:00 failed")
+				require.Contains(s.t, p.outcomes("job"), test.want)
 				ran := 0
 				for _, tick := range s.ticks() {
 					if tick == "2026-06-15T12:01:00Z" {

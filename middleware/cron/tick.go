@@ -181,7 +181,9 @@ func (b *job) giveUp(h *held, err error) {
 // leaveOut ends a tick without a run.
 func (b *job) leaveOut(h *held, skipped, reason string) {
 	now := b.now().UTC()
-	b.writeFirst(Record{Tick: h.tick.UTC(), Result: Skipped, Who: b.who, Fence: h.lease.Fence(), Start: now, End: now, Reason: reason}, skipped, h)
+	r := Record{Tick: h.tick.UTC(), Result: Skipped, Who: b.who, Fence: h.lease.Fence(), Start: now, End: now, Reason: reason}
+	b.put(r, h)
+	b.notify(r, skipped)
 	h.complete()
 	b.finish(h.tick)
 }
@@ -190,7 +192,8 @@ func (b *job) leaveOut(h *held, skipped, reason string) {
 // run. If the record is that the run has not begun, begun is false.
 func (b *job) keep(ctx context.Context, h *held, own *guard.Lease, r Record, begun bool) {
 	if h == nil { // by hand
-		b.record(r, "")
+		b.put(r)
+		b.notify(r, "")
 		return
 	}
 	leave := h.lease.Release
@@ -198,16 +201,18 @@ func (b *job) keep(ctx context.Context, h *held, own *guard.Lease, r Record, beg
 	if r.Result == Ran || r.Result == Skipped || begun && !b.rerun {
 		leave = h.lease.Complete
 	}
-	if r.Result != Ran && own.Valid() {
-		b.writeFirst(r, "", h)
-		_ = leave(ctx)
-		return
+	onRecord := own.Valid()
+	if onRecord {
+		b.put(r, h)
 	}
 	// In a process that was paused, the context can be behind.
-	if lost := leave(ctx); errors.Is(lost, guard.ErrLost) && r.Result != Lost {
-		r.Result, r.Reason = Lost, lost.Error()
+	if lost := leave(ctx); errors.Is(lost, guard.ErrLost) && (r.Result == Ran || !onRecord && r.Result != Lost) {
+		r.Result, r.Reason, onRecord = Lost, lost.Error(), false
 	}
-	b.record(r, "")
+	if !onRecord {
+		b.put(r)
+	}
+	b.notify(r, "")
 }
 
 // byHand runs the job for no tick. If the error is that the run has not begun, begun is false. If
