@@ -3,6 +3,7 @@ package guardhttp_test
 import (
 	"context"
 	"fmt"
+	"io"
 	"net/http"
 	"strconv"
 	"strings"
@@ -176,6 +177,23 @@ func TestTimeout_endsTheHandlersContext(t *testing.T) {
 			}
 			requireRan(t, again, http.StatusOK, "")
 			require.Equal(t, 2, runs)
+		})
+	}
+}
+
+// The status of an answer that has begun says how the work went: a retry must not run it again.
+func TestTimeout_anAnswerThatHasBegunIsKept(t *testing.T) {
+	t.Parallel()
+	for _, status := range []int{http.StatusCreated, http.StatusUnprocessableEntity} {
+		t.Run(http.StatusText(status), func(t *testing.T) {
+			t.Parallel()
+			s := lifeServe(t, lifeGuard(t, memory.New()), func(w http.ResponseWriter, r *http.Request) {
+				w.WriteHeader(status)
+				<-r.Context().Done()
+				_, _ = io.WriteString(w, "all of it")
+			}, idempotency.WithMaxHold(50*time.Millisecond))
+			requireRan(t, s.post(t, "k", "b"), status, "all of it")
+			requireReplay(t, s.post(t, "k", "b"), status, "all of it")
 		})
 	}
 }

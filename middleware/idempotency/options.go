@@ -143,7 +143,9 @@ func WithOnce(d time.Duration) Option {
 // WithMaxHold bounds a run: the handler's context ends after d. If a handler then returns without
 // having answered, or in gRPC with the error of its context, the client gets 503, UNAVAILABLE. In
 // HTTP, what goroutines of the handler write later is refused. A second after d, writes to a client
-// that does not read, and reads of a body that it does not send, fail. Defaults to 5 minutes.
+// that does not read, and reads of a body that it does not send, fail. An answer that has begun
+// before d is over is recorded to its end, and kept as any other: its status says how the work
+// went. A handler that cannot finish it panics with http.ErrAbortHandler. Defaults to 5 minutes.
 func WithMaxHold(d time.Duration) Option {
 	return func(s *Settings) { s.Positive(&s.MaxHold, "WithMaxHold", d) }
 }
