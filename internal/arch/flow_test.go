@@ -20,10 +20,17 @@ var (
 
 // docs/development.md lists the functions that a call goes through. Each exists in the file that is
 // named, and one of those above it in the list calls it, unless "(by …)" says how it is reached.
-func TestFlow_ofTheEngineIsAsTheDocsSay(t *testing.T) {
+func TestFlow_isAsTheDocsSay(t *testing.T) {
+	checkFlows(t, "## What a call does\n", "guard", 4)
+	checkFlows(t, "## What a request with an Idempotency-Key does\n", "middleware", 2)
+}
+
+// checkFlows checks the lists of a section, whose files are in a folder. want is how many they are.
+func checkFlows(t *testing.T, title, folder string, want int) {
+	t.Helper()
 	page, err := os.ReadFile("docs/development.md")
 	require.NoError(t, err)
-	_, section, _ := strings.Cut(string(page), "## What a call does\n")
+	_, section, _ := strings.Cut(string(page), title)
 	section, _, _ = strings.Cut(section, "\n## ")
 	flows, called := 0, map[string]bool{}
 	for line := range strings.Lines(section) {
@@ -39,8 +46,8 @@ func TestFlow_ofTheEngineIsAsTheDocsSay(t *testing.T) {
 			continue
 		}
 		file, function, name, text := step[2], step[3], step[4], step[5]
-		calls, ok := callsOf(t, filepath.Join("guard", file), function)
-		require.True(t, ok, "guard/%s has no %s", file, function)
+		calls, ok := callsOf(t, filepath.Join(folder, file), function)
+		require.True(t, ok, "%s/%s has no %s", folder, file, function)
 		if called != nil && !strings.Contains(text, "(by ") {
 			require.True(t, called[name], "no function above calls %s", function)
 		}
@@ -51,7 +58,7 @@ func TestFlow_ofTheEngineIsAsTheDocsSay(t *testing.T) {
 			called[c] = true
 		}
 	}
-	require.Equal(t, 4, flows)
+	require.Equal(t, want, flows)
 }
 
 // callsOf returns the names of the functions that a function of the file calls or passes on.

@@ -54,7 +54,7 @@ func (q *exchange) Identify() (idempotency.Result, error) {
 			return result, err
 		}
 	}
-	if q.m.Prints() {
+	if q.m.Prints {
 		q.call.Fingerprint, err = q.m.print.of(q.ctx, q.info, q.req)
 		switch {
 		case errors.Is(err, errNoMessage):
@@ -96,7 +96,7 @@ func (q *exchange) Handle(ctx context.Context) idempotent.Left {
 		return idempotent.Left{Failed: true}
 	}
 	left := idempotent.Left{Failed: serverFailed(s.Code())}
-	if most := q.m.Records(); most >= 0 {
+	if most := q.m.Records; most >= 0 {
 		left.Answer = newAnswer(q.reply, s, header, trailer, most)
 	}
 	left.Keep = q.call.Keep(q.ctx, idempotent.Ending{Replayable: left.Answer != nil}, func() bool {
@@ -109,7 +109,7 @@ func (q *exchange) Handle(ctx context.Context) idempotent.Left {
 // run calls the handler, and returns the metadata that it has set.
 func (q *exchange) run(ctx context.Context) (header, trailer metadata.MD) {
 	hold := q.m.AfterRecord && !q.m.Shadow
-	if inner := grpc.ServerTransportStreamFromContext(ctx); inner != nil && (q.m.Records() >= 0 || hold) {
+	if inner := grpc.ServerTransportStreamFromContext(ctx); inner != nil && (q.m.Records >= 0 || hold) {
 		q.recorder = &recorder{inner: inner, call: q.ctx, tolerant: !q.m.ClientCancel && !q.m.Shadow, hold: hold, without: q.m.without}
 		defer q.recorder.end()
 		ctx = grpc.NewContextWithServerTransportStream(ctx, q.recorder)

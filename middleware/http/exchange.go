@@ -138,12 +138,12 @@ func (q *exchange) read() (idempotency.Result, error) {
 		}
 	}
 	// net/http notices that a client has gone only after its body was read
-	if q.m.Prints() || q.m.Wait > 0 {
+	if q.m.Prints || q.m.Wait > 0 {
 		if _, err := q.body.load(); err != nil {
 			return q.badBody()
 		}
 	}
-	if q.m.Prints() {
+	if q.m.Prints {
 		rewind(q.in, &q.body)
 		if q.call.Fingerprint, err = q.m.print.of(q.in, q.body.bytes); err != nil {
 			return idempotency.BodyInvalid, fmt.Errorf("guardhttp: the fingerprint: %w", err)
@@ -179,7 +179,7 @@ func (q *exchange) badBody() (idempotency.Result, error) {
 // Handle implements idempotent.Transport: it runs the handler and records its answer.
 func (q *exchange) Handle(ctx context.Context) (left idempotent.Left) {
 	m := q.m
-	how := recording{most: m.Records()}
+	how := recording{most: m.Records}
 	if !m.Shadow {
 		q.client = interrupter{ctx: ctx, q: q}
 		defer q.client.stop()

@@ -250,12 +250,18 @@ func (c *Call) noteSkip(err error) {
 	}
 }
 
-// handle runs the handler. leased is the lease's context, and call that of the call.
+// handle runs the handler. leased is the lease's context, and call that of the call. The handler's
+// ends after WithMaxHold, and with WithClientCancel also at the end of the call.
 func (c *Call) handle(leased, call context.Context) error {
 	lease, _ := guard.FromContext(leased)
 	c.ran, c.Result, c.Fence = true, idempotency.Ran, lease.Fence()
-	ctx, end := c.runContext(leased, call)
+	ctx, end := context.WithTimeout(c.Run.Begin(leased, c.RunKey), c.Core.MaxHold)
 	defer end()
+	if c.Core.ClientCancel {
+		canceled, cancel := context.WithCancelCause(ctx)
+		defer context.AfterFunc(call, func() { cancel(context.Cause(call)) })()
+		ctx = canceled
+	}
 	c.left = c.Transport.Handle(ctx)
 	switch {
 	case c.left.Keep == idempotency.KeepNothing && c.left.Failed:
@@ -273,7 +279,11 @@ func (c *Call) record() []byte {
 	if c.left.Keep == idempotency.KeepAnswer {
 		answer = c.left.Answer
 	}
-	return c.Core.sealer.seal(newRecord(c.Core.Adapter, c.Fingerprint, answer), c.Key)
+	r := newRecord(c.Core.Adapter, c.Fingerprint, answer)
+	if c.Core.sealer != nil {
+		r = c.Core.sealer.seal(r, c.Key)
+	}
+	return r
 }
 
 // ended notes how a run ended whose lease was released. err is what the Guard returned.

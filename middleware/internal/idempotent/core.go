@@ -20,11 +20,11 @@ type Core struct {
 	waiting []guard.Option // for the second attempt, which waits
 	queue   waiters
 	breaker breaker
-	sealer  *sealer
-	quota   *quota // nil if records are not bounded
-	unnamed bool   // neither the Guard nor WithLease has a name
-	failed  error  // tells the Guard that the handler failed, and that nothing is kept
-	left    error  // the client had left when the lease was granted
+	sealer  *sealer // nil if records are not encrypted
+	quota   *quota  // nil if records are not bounded
+	unnamed bool    // neither the Guard nor WithLease has a name
+	failed  error   // tells the Guard that the handler failed, and that nothing is kept
+	left    error   // the client had left when the lease was granted
 }
 
 // New returns the Core for settings that have been checked. All that cannot work is in one error,
@@ -40,6 +40,10 @@ func New(g *guard.Guard, s *Settings) (*Core, error) {
 		},
 		failed: errors.New(s.Adapter.Package() + ": the handler failed, and nothing is kept"),
 		left:   errors.New(s.Adapter.Package() + ": the request ended before its handler began"),
+	}
+	s.Prints, s.Records = s.OwnPrint || s.Mode == idempotency.Replay && !s.NoPrint, -1
+	if s.Mode == idempotency.Replay {
+		s.Records = s.MaxAnswer
 	}
 	var err error
 	c.sealer, err = newSealer(s.Encryption)

@@ -1,6 +1,7 @@
 package idempotent
 
 import (
+	"context"
 	"crypto/hmac"
 	"errors"
 	"time"
@@ -62,8 +63,12 @@ func (c *Call) judgeRecord(done *guard.DoneError) {
 // read returns what was found in the store under a key.
 func (c *Core) read(stored []byte, key string) (*Record, error) {
 	r, body, err := decode(stored)
-	if err == nil {
+	switch {
+	case err != nil:
+	case c.sealer != nil:
 		r, body, err = c.sealer.open(r, body, key)
+	case r.Key != "":
+		err = Unreadable("it is encrypted, and there is no key", nil)
 	}
 	if err == nil {
 		err = r.check(body, c.Adapter)
@@ -74,3 +79,45 @@ func (c *Core) read(stored []byte, key string) (*Record, error) {
 // Same compares two fingerprints, in constant time. An empty one is the same as any: there was
 // none when the record was made, or there is none now.
 func Same(a, b []byte) bool { return len(a) == 0 || len(b) == 0 || hmac.Equal(a, b) }
+
+// An Ending is how a handler has ended.
+type Ending struct {
+	Gone       bool // the client did not get all of the answer
+	Unsure     bool // the handler may still run, so a retry must not run beside it
+	Undecided  bool // other code may answer after the handler, which has not
+	Replayable bool // the answer can be given again
+}
+
+// Keep returns what to keep of a run. final reports whether the answer is final by the policy. It
+// is not called if the handler has chosen what to keep. ctx is the context of the call.
+func (c *Call) Keep(ctx context.Context, e Ending, final func() bool) idempotency.Keep {
+	s := c.Core.Settings
+	switch {
+	case s.Mode == idempotency.Exclusive:
+		return idempotency.KeepNothing
+	case (s.ClientCancel || s.Shadow) && (e.Gone || ctx.Err() != nil):
+		return idempotency.KeepNothing
+	case s.Shadow && e.Undecided:
+		return idempotency.KeepNothing // shadow mode must not prevent the other answer
+	case e.Unsure:
+		return idempotency.KeepTombstone // whatever the policy says
+	}
+	keep, chosen := c.Run.Chosen()
+	if !chosen {
+		keep = idempotency.KeepAnswer
+		if !final() {
+			return idempotency.KeepNothing
+		}
+	}
+	switch {
+	case keep != idempotency.KeepAnswer:
+		return keep
+	case s.Mode == idempotency.Reject:
+		return idempotency.KeepTombstone
+	case !e.Replayable && s.Rerun:
+		return idempotency.KeepNothing
+	case !e.Replayable:
+		return idempotency.KeepTombstone
+	}
+	return idempotency.KeepAnswer
+}

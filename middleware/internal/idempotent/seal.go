@@ -17,7 +17,7 @@ const maxKeyID = 64
 // the key, and its body is the nonce, the ciphertext and the tag.
 //
 // It also authenticates the ID, and the key in the store. A record that was copied to another key
-// is therefore refused. A nil sealer leaves records as they are.
+// is therefore refused.
 type sealer struct {
 	first string
 	keys  map[string]cipher.AEAD
@@ -27,7 +27,7 @@ type sealer struct {
 // there are no keys.
 func newSealer(keys []idempotency.EncryptionKey) (*sealer, error) {
 	if len(keys) == 0 {
-		return nil, nil //nolint:nilnil // a nil sealer leaves records as they are
+		return nil, nil //nolint:nilnil // records are not encrypted
 	}
 	s := &sealer{keys: map[string]cipher.AEAD{}}
 	for i, k := range keys {
@@ -54,9 +54,6 @@ func newSealer(keys []idempotency.EncryptionKey) (*sealer, error) {
 
 // seal returns what to store for a record under a key of the store.
 func (s *sealer) seal(plain []byte, stored string) []byte {
-	if s == nil {
-		return plain
-	}
 	r := Record{Version: recordVersion, Key: s.first}
 	return r.encode(s.keys[s.first].Seal(nil, nil, plain, bindTo(s.first, stored)))
 }
@@ -64,12 +61,7 @@ func (s *sealer) seal(plain []byte, stored string) []byte {
 // open returns the record and the body that are in those that were stored under a key of the store.
 // An error is an *idempotency.RecordError.
 func (s *sealer) open(r *Record, body []byte, stored string) (*Record, []byte, error) {
-	switch {
-	case s == nil && r.Key != "":
-		return nil, nil, Unreadable("it is encrypted, and there is no key", nil)
-	case s == nil:
-		return r, body, nil
-	case r.Key == "":
+	if r.Key == "" {
 		return nil, nil, Unreadable("it is not encrypted, as it must be", nil)
 	}
 	aead := s.keys[r.Key]

@@ -19,6 +19,10 @@ type Settings struct {
 	NoPrint  bool          // there are no fingerprints
 	OwnPrint bool          // the user has set what is compared
 	Patience time.Duration // how long a call in shadow mode waits for the store
+
+	// New sets what follows from the others:
+	Prints  bool // calls have fingerprints
+	Records int  // bytes of an answer that are recorded, or -1 if no answer is
 }
 
 // An Adapter is a package that adapts a transport. The zero Adapter is none.
@@ -132,17 +136,4 @@ func (s *Settings) unused() map[string]string {
 		unused["WithLimit"], unused["WithShared"] = alone, alone
 	}
 	return unused
-}
-
-// Prints reports whether calls have fingerprints.
-func (s *Settings) Prints() bool {
-	return s.OwnPrint || s.Mode == idempotency.Replay && !s.NoPrint
-}
-
-// Records returns how many bytes of an answer are recorded, or -1 if no answer is.
-func (s *Settings) Records() int {
-	if s.Mode == idempotency.Replay {
-		return s.MaxAnswer
-	}
-	return -1
 }

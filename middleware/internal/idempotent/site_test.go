@@ -62,7 +62,7 @@ type call struct {
 func (c *call) Handle(ctx context.Context) idempotent.Left {
 	answer, err := c.run(ctx)
 	left := idempotent.Left{Answer: &idempotent.Answer{Body: []byte(answer)}, Failed: err != nil}
-	left.Keep = c.Keep(c.ctx, idempotent.Ending{Replayable: len(answer) <= c.Core.Records()}, func() bool { return err == nil })
+	left.Keep = c.Keep(c.ctx, idempotent.Ending{Replayable: len(answer) <= c.Core.Records}, func() bool { return err == nil })
 	return left
 }
 
