@@ -28,6 +28,7 @@ var benchmarks = []benchmark{
 	{"tasks through asynq beside bare asynq", "bench", "Asynq -benchtime 10000x -count 5 ./..."},
 	{"a queue of tasks on one, two and four worker processes", "bench", "Replicas -benchtime 1x -count 5 ."},
 	{"PostgreSQL beside advisory locks and unique jobs of River", "bench", "Postgres -benchmem -count 5 ."},
+	{"MySQL beside GET_LOCK, and SQLite beside a row that is inserted and deleted", "bench", "'MySQL|SQLite' -benchmem -count 5 ."},
 	{"RedLock with some of five servers frozen; a pair of redsync's takes seconds then, so it makes one", "bench", "'RedLockFrozen/impl=onerun' -benchtime 3000x -count 3 ./..."},
 	{"", "bench", "'RedLockFrozen/impl=redsync' -benchtime 1x ./..."},
 }
@@ -67,7 +68,7 @@ func benchShort(ctx context.Context, c console) error {
 		{"", "bench", "'RedLock$|Reentrant$|HTTP|Asynq|Frozen$/impl=onerun' -benchtime 10x ./..."},
 		{"", "bench", "'[Cc]ontended$|RedLock$|Alone$|HandOff|Readers|Limits' -short -benchtime 20x -timeout 5m . >short.out || { cat short.out; exit 1; }"},
 		{"", "bench", "'Waiters|Held|Processes' -short -benchtime 1x -timeout 5m . >>short.out || { cat short.out; exit 1; }"},
-		{"", "bench", "Postgres -benchtime 10x ."},
+		{"", "bench", "'Postgres|MySQL|SQLite' -benchtime 10x ."},
 	} {
 		if err := b.run(ctx, c); err != nil {
 			return err
