@@ -21,7 +21,10 @@ type queryer interface {
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 }
 
-// gateOf returns the key of the gate of a key. No key begins with a NUL byte.
+// gateOf returns the key of the gate of a key. No key begins with a NUL byte. A check of a fence
+// locks the gate: a lock of the row would keep out renewals. A lock of a covering, unique index
+// that only grants change lets them pass. But at REPEATABLE READ, MariaDB 10.11 also locks the gap
+// before its entry, so new keys wait. A lock by primary key is of one row, and of no gap.
 func gateOf(key string) string { return "\x00g" + key }
 
 // A grantedRow is a row with the version of its last grant.

@@ -65,7 +65,7 @@ var never = []string{
 
 // testkit are packages of tests' code that import what tests do.
 var testkit = []string{
-	"/internal/testkit/adaptertest", "/internal/testkit/backends", "/internal/testkit/fleettest", "/internal/testkit/metricspage", "/internal/testkit/redistest", "/internal/testkit/redistest/faultmetrics",
+	"/internal/testkit/adaptertest", "/internal/testkit/backends", "/internal/testkit/fleettest", "/internal/testkit/metricspage", "/internal/testkit/redistest", "/internal/testkit/redistest/faultmetrics", "/internal/testkit/sqltest",
 }
 
 type listed struct {

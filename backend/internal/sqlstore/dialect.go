@@ -86,7 +86,7 @@ type Seen struct {
 }
 
 // A Tx is a *sql.Tx, or another type with its method.
-type Tx interface {
+type Tx = interface {
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 }
 

@@ -18,7 +18,7 @@ type behindError struct{ error }
 func (e behindError) Unwrap() error { return e.error }
 
 // A Lease is a *guard.Lease or a *guard.Leases, such as guard.FromContext returns.
-type Lease interface {
+type Lease = interface {
 	// Claims returns the claims that the store has granted, under the fences that are in use.
 	Claims() []driver.Claim
 }

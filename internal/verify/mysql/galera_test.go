@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	sqldriver "github.com/go-sql-driver/mysql"
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-1795987d/onerun/backend/mysql"
@@ -101,7 +102,7 @@ func TestLong_galeraBehindAProxyNeedsToSyncBeforeReads(t *testing.T) {
 	first, second := galera(t)
 	first.uses(t, "?wsrep_sync_wait=7")
 	second.uses(t, "?wsrep_sync_wait=7")
-	s := suite(t, first.Server, first.db, second.db)
+	s := store(first.Server, "").Suite(t, first.db, second.db)
 	s.Freeze = nil
 	guardtest.Run(t, s)
 }
@@ -239,4 +240,12 @@ func TestLong_galeraServerWhoseClockIsAheadGrantsTooEarly(t *testing.T) {
 	held, err := first.locker.Renew(t.Context(), c)
 	require.NoError(t, err)
 	require.False(t, held, "the holder learns it at its next renewal")
+}
+
+// number returns the number of an error of the server.
+func number(t testing.TB, err error) uint16 {
+	t.Helper()
+	var failed *sqldriver.MySQLError
+	require.ErrorAs(t, err, &failed)
+	return failed.Number
 }

@@ -2,27 +2,19 @@ package mysql_test
 
 import (
 	"context"
-	"database/sql"
 	"os"
 	"regexp"
 	"strings"
 	"testing"
 	"time"
 
-	_ "github.com/jackc/pgx/v5/stdlib" // the driver "pgx"
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed-1795987d/onerun/backend/both"
 	"github.com/seed-1795987d/onerun/backend/mysql"
-	"github.com/seed-1795987d/onerun/backend/postgres"
-	"github.com/seed-1795987d/onerun/backend/single"
 	"github.com/seed-1795987d/onerun/guard"
-	"github.com/seed-1795987d/onerun/guard/guardtest"
-	"github.com/seed-1795987d/onerun/internal/testkit/leftout"
+	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/internal/testkit/mysqltest"
-	"github.com/seed-1795987d/onerun/internal/testkit/postgrestest"
-	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
+	"github.com/seed-1795987d/onerun/internal/testkit/sqltest"
 )
 
 var sqlBlock = regexp.MustCompile("(?ms)^```sql\n(GRANT .*?);\n^```")
@@ -73,78 +65,15 @@ func asUser(t testing.TB, dsn, user string) string {
 }
 
 // A session that uses another database changes nothing, and a table can be in another one.
-func TestTable_staysTheSame(t *testing.T) {
-	t.Parallel()
-	server := mysqltest.Start(t)
+func otherDatabase(t *testing.T, server *mysqltest.Server) {
 	dsn, other := server.Database(t), server.Database(t)
-	database := other[strings.LastIndex(other, "/")+1:]
-	database, _, _ = strings.Cut(database, "?")
+	database, _, _ := strings.Cut(other[strings.LastIndex(other, "/")+1:], "?")
 	l, db := migrated(t, dsn)
 	db.SetMaxOpenConns(1)
 	mustAcquire(t, l, claim("key", long))
 	exec(t, db, "USE "+database)
-	busy, err := l.TryAcquire(t.Context(), claim("key", long))
-	require.NoError(t, err)
-	require.False(t, busy.Reason.IsUndecided())
+	sqltest.RequireState(t, driver.Busy, l, "key")
 	named, _ := migrated(t, dsn, mysql.WithTable(database+".leases"))
 	mustAcquire(t, named, claim("key", long))
 	exec(t, db, "SELECT k FROM "+database+".leases")
-}
-
-// A fleet that moves from Redis to MySQL, or back, has both for a while.
-func TestLong_suiteWhileAFleetMovesFromRedis(t *testing.T) {
-	leftout.IfShort(t)
-	t.Parallel()
-	server := redistest.Start(t)
-	to := mysqltest.Start(t)
-	dsn := to.Database(t)
-	s := suite(t, to, open(t, dsn), open(t, dsn))
-	rdb := [2]*redis.Client{server.Client(t), server.Client(t)}
-	flush, connect, again := s.Flush, s.New, s.Again
-	s.Flush = func(t testing.TB) {
-		require.NoError(t, rdb[0].FlushAll(t.Context()).Err())
-		flush(t)
-	}
-	s.New = func(t testing.TB) guard.Locker {
-		s.Flush(t)
-		return both.New(single.New(rdb[0]), connect(t))
-	}
-	s.Again = func(t testing.TB, _ guard.Locker) guard.Locker { return both.New(single.New(rdb[1]), again(t, nil)) }
-	s.Freeze, s.Shares, s.Inspects = nil, nil, false
-	s.MinTTL = 150 * time.Millisecond // as in the suite of package both
-	guardtest.Run(t, s)
-}
-
-// A fleet that moves from MySQL to PostgreSQL, or back, has both for a while.
-func TestLong_suiteWhileAFleetMovesToPostgreSQL(t *testing.T) {
-	leftout.IfShort(t)
-	t.Parallel()
-	from := mysqltest.Start(t)
-	dsn := from.Database(t)
-	s := suite(t, from, open(t, dsn), open(t, dsn))
-	to := postgrestest.Start(t)
-	var clients [2]*sql.DB
-	for i := range clients {
-		db, err := sql.Open("pgx", to.DSN())
-		require.NoError(t, err)
-		db.SetMaxOpenConns(10)
-		t.Cleanup(func() { _ = db.Close() })
-		clients[i] = db
-	}
-	require.NoError(t, postgres.New(clients[0]).Migrate(t.Context()))
-	flush, connect, again := s.Flush, s.New, s.Again
-	s.Flush = func(t testing.TB) {
-		exec(t, clients[0], `TRUNCATE onerun_leases`)
-		flush(t)
-	}
-	s.New = func(t testing.TB) guard.Locker {
-		s.Flush(t)
-		return both.New(connect(t), postgres.New(clients[0]))
-	}
-	s.Again = func(t testing.TB, _ guard.Locker) guard.Locker {
-		return both.New(again(t, nil), postgres.New(clients[1]))
-	}
-	s.Freeze, s.Shares, s.Inspects = nil, nil, false
-	s.MinTTL = 150 * time.Millisecond // as in the suite of package both
-	guardtest.Run(t, s)
 }

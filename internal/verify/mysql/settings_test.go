@@ -85,7 +85,7 @@ func usual(t *testing.T, other, l *mysql.Locker) {
 			busy, err := other.TryAcquire(t.Context(), claim(key, long))
 			require.NoError(t, err)
 			require.Equal(t, driver.Busy, busy.State)
-			require.NoError(t, l.InTx(t.Context(), leased(c), func(*sql.Tx) error { return nil }))
+			require.NoError(t, l.InTx(t.Context(), under(c, c.Fence), func(*sql.Tx) error { return nil }))
 		}
 		driver.Await(t.Context(), l, driver.OpRenew, claims, driver.After{}, func(_ int, a driver.Answer, err error) {
 			require.NoError(t, err)
@@ -95,7 +95,7 @@ func usual(t *testing.T, other, l *mysql.Locker) {
 			held, err := l.Release(t.Context(), c, driver.After{})
 			require.NoError(t, err)
 			require.True(t, held)
-			stale := l.InTx(t.Context(), leased(c), func(*sql.Tx) error { return nil })
+			stale := l.InTx(t.Context(), under(c, c.Fence), func(*sql.Tx) error { return nil })
 			require.ErrorIs(t, stale, mysql.ErrStale)
 		}
 	}

@@ -7,41 +7,16 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/stretchr/testify/require"
 
 	"github.com/seed-1795987d/onerun/backend/both"
 	"github.com/seed-1795987d/onerun/backend/postgres"
 	"github.com/seed-1795987d/onerun/backend/single"
 	"github.com/seed-1795987d/onerun/guard"
-	"github.com/seed-1795987d/onerun/guard/guardtest"
 	"github.com/seed-1795987d/onerun/internal/testkit/fleettest"
 	"github.com/seed-1795987d/onerun/internal/testkit/leftout"
 	"github.com/seed-1795987d/onerun/internal/testkit/postgrestest"
 	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 )
-
-// A fleet that moves from Redis to PostgreSQL, or back, has both for a while.
-func TestLong_suiteWhileAFleetMovesFromRedis(t *testing.T) {
-	leftout.IfShort(t)
-	t.Parallel()
-	server := redistest.Start(t)
-	to := postgrestest.Start(t)
-	s := suite(t, to, open(t, to.DSN()), open(t, to.DSN()))
-	rdb := [2]*redis.Client{server.Client(t), server.Client(t)}
-	flush, connect, again := s.Flush, s.New, s.Again
-	s.Flush = func(t testing.TB) {
-		require.NoError(t, rdb[0].FlushAll(t.Context()).Err())
-		flush(t)
-	}
-	s.New = func(t testing.TB) guard.Locker {
-		s.Flush(t)
-		return both.New(single.New(rdb[0]), connect(t))
-	}
-	s.Again = func(t testing.TB, _ guard.Locker) guard.Locker { return both.New(single.New(rdb[1]), again(t, nil)) }
-	s.Freeze, s.Shares, s.Inspects = nil, nil, false
-	s.MinTTL = 150 * time.Millisecond // as in the suite of package both
-	guardtest.Run(t, s)
-}
 
 // memberEnv makes the test binary a member of a fleet: it holds the role.
 const memberEnv = "ONERUN_POSTGRES_MEMBER"

@@ -6,12 +6,12 @@ import (
 	"testing"
 
 	"github.com/lib/pq"
-	"github.com/stretchr/testify/require"
 
 	"github.com/seed-1795987d/onerun/backend/postgres"
 	"github.com/seed-1795987d/onerun/guard/guardtest"
 	"github.com/seed-1795987d/onerun/internal/testkit/leftout"
 	"github.com/seed-1795987d/onerun/internal/testkit/postgrestest"
+	"github.com/seed-1795987d/onerun/internal/testkit/sqltest"
 )
 
 // listenToByPQ is listenTo with lib/pq.
@@ -48,13 +48,7 @@ func TestLong_suiteOnLibPQ(t *testing.T) {
 	leftout.IfShort(t)
 	t.Parallel()
 	server := postgrestest.Start(t)
-	open := func() *sql.DB {
-		db, err := sql.Open("postgres", server.DSN())
-		require.NoError(t, err)
-		db.SetMaxOpenConns(10)
-		t.Cleanup(func() { _ = db.Close() })
-		return db
-	}
-	s := suite(t, server, open(), open(), postgres.WithListener(listenToByPQ(server.DSN())))
-	guardtest.Run(t, s)
+	s := store(server, "", postgres.WithListener(listenToByPQ(server.DSN())))
+	s.Open = func(sqltest.DialFunc) (*sql.DB, error) { return sql.Open("postgres", server.DSN()) }
+	guardtest.Run(t, suite(t, s))
 }

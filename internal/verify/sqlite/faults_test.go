@@ -19,12 +19,11 @@ import (
 	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/internal/testkit/leftout"
+	"github.com/seed-1795987d/onerun/internal/testkit/sqltest"
 )
 
 // after leaves nothing.
 var after driver.After
-
-func (l leased) claim() driver.Claim { return driver.Claim(l) }
 
 // Another program writes for a while. A lease lives if it lasts longer than that, and is lost if
 // the other program writes for several times its TTL.
@@ -49,7 +48,7 @@ func TestLong_lockedByAnotherProgram(t *testing.T) {
 				began := time.Now()
 				unlock := lock(t, open(t, path))
 				_, err := other.TryAcquire(within(t, time.Second), claim("new", long))
-				requireKind(t, driver.KindTimeout, "another connection has written for", err)
+				requireKind(t, driver.KindTimeout, err, "another connection has written for")
 				busy, err := other.TryAcquire(within(t, 5*time.Second), claim("key", long))
 				require.NoError(t, err, "a claim that is refused need not write")
 				require.Equal(t, driver.Busy, busy.State)
@@ -81,7 +80,7 @@ func TestTryAcquire_writesNothingAfterItsCallerHasLeft(t *testing.T) {
 	l, db := migrated(t, path)
 	unlock := lock(t, open(t, path))
 	_, err := l.TryAcquire(within(t, 100*time.Millisecond), claim("key", long))
-	requireKind(t, driver.KindTimeout, "another connection has written for", err)
+	requireKind(t, driver.KindTimeout, err, "another connection has written for")
 	unlock()
 	require.Eventually(t, func() bool { return db.Stats().InUse == 0 }, 5*time.Second, time.Millisecond)
 	info, err := l.Show(t.Context(), "key")
@@ -97,7 +96,7 @@ func TestTryAcquire_namesTheOtherWriterWithinABusyTimeout(t *testing.T) {
 	unlock := lock(t, open(t, path))
 	defer unlock()
 	_, err := l.TryAcquire(within(t, 500*time.Millisecond), claim("key", long))
-	requireKind(t, driver.KindTimeout, "another connection has written for", err)
+	requireKind(t, driver.KindTimeout, err, "another connection has written for")
 }
 
 // A caller that leaves a locked file does not fail the one that has just come.
@@ -136,9 +135,9 @@ func TestFile_isDeletedOrReplaced(t *testing.T) {
 			exec(t, db, `VACUUM INTO '`+path+`.copy'`)
 			require.NoError(t, replace(path))
 			_, err := l.TryAcquire(t.Context(), claim("new", long))
-			requireKind(t, driver.KindRestarted, "deleted or replaced", err)
-			_, err = l.Renew(t.Context(), c.claim())
-			requireKind(t, driver.KindRestarted, "deleted or replaced", err)
+			requireKind(t, driver.KindRestarted, err, "deleted or replaced")
+			_, err = l.Renew(t.Context(), c.Claim)
+			requireKind(t, driver.KindRestarted, err, "deleted or replaced")
 			require.Error(t, l.InTx(t.Context(), c, func(*sql.Tx) error { return nil }))
 		})
 	}
@@ -149,8 +148,8 @@ func TestFile_isRestoredFromABackup(t *testing.T) {
 	t.Parallel()
 	path := newFile(t)
 	l, db := migrated(t, path)
-	release := func(l *sqlite.Locker, c leased) {
-		_, err := l.Release(t.Context(), c.claim(), after)
+	release := func(l *sqlite.Locker, c sqltest.Lease) {
+		_, err := l.Release(t.Context(), c.Claim, after)
 		require.NoError(t, err)
 	}
 	release(l, mustAcquire(t, l, claim("known", long)))
@@ -214,27 +213,19 @@ func TestErrors_sayWhatToDo(t *testing.T) {
 			return other
 		}, driver.KindSettings, "another program's file"},
 		"on a disk that is full": {func(*testing.T, string, *sql.DB) string { return "full" }, driver.KindNotPersisted, "make room"},
-		"closed": {func(_ *testing.T, path string, _ *sql.DB) string {
-			return "closed:" + path
-		}, driver.KindClosed, "closed"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := newFile(t)
 			_, admin := migrated(t, path)
 			dsn := c.prepare(t, path, admin)
-			closed := strings.HasPrefix(dsn, "closed:")
 			if dsn == "full" {
 				dsn = path + "?_pragma=max_page_count(8)"
 			}
-			db := open(t, strings.TrimPrefix(dsn, "closed:"))
-			l := sqlite.New(db)
-			if closed {
-				require.NoError(t, db.Close())
-			}
+			l := sqlite.New(open(t, dsn))
 			c2 := claim("key", long)
 			c2.Label = strings.Repeat("x", 64<<10)
 			_, err := l.TryAcquire(within(t, 5*time.Second), c2)
-			requireKind(t, c.kind, c.says, err)
+			requireKind(t, c.kind, err, c.says)
 			switch name { // in which SQLite has opened the file
 			case "without a table", "with an older table", "in another journal mode", "read-only", "on a disk that is full":
 				require.ErrorContains(t, err, path+": ")
@@ -251,41 +242,6 @@ func TestMigrate_refusesWhatCannotWork(t *testing.T) {
 	_, db := migrated(t, path)
 	exec(t, db, `ALTER TABLE onerun_leases DROP COLUMN sharing`)
 	require.ErrorContains(t, sqlite.New(db).Migrate(t.Context()), "another version")
-	for _, l := range []*sqlite.Locker{
-		sqlite.New(nil), sqlite.New(db, nil), sqlite.New(db, sqlite.WithTable("")), sqlite.New(db, sqlite.WithTable("a.b")),
-		sqlite.New(db, sqlite.WithTable(`x"; DROP TABLE y`)),
-	} {
-		_, err := guard.New(l)
-		var setting *driver.SettingError
-		require.ErrorAs(t, err, &setting)
-		require.Error(t, l.Migrate(t.Context()))
-	}
-}
-
-// Many callers, a long key and one connection: renewals are served.
-func TestPool_ofOneConnection(t *testing.T) {
-	t.Parallel()
-	l, db := migrated(t, newFile(t), sqlite.WithTable("order")) // a word of the language
-	db.SetMaxOpenConns(1)
-	g, err := guard.New(l, guard.WithTTL(2*time.Second), guard.WithWait(20*time.Second))
-	require.NoError(t, err)
-	lease, err := g.Acquire(t.Context(), strings.Repeat("k", driver.MaxKey))
-	require.NoError(t, err)
-	sum := 0
-	done := make(chan error)
-	for range 50 {
-		go func() {
-			done <- g.Do(t.Context(), "sum", func(context.Context) error { sum++; time.Sleep(50 * time.Millisecond); return nil })
-		}()
-	}
-	for range 50 {
-		require.NoError(t, <-done)
-	}
-	require.Equal(t, 50, sum)
-	require.NoError(t, context.Cause(lease.Context()), "its renewals were not delayed")
-	require.NoError(t, l.InTx(t.Context(), lease, func(*sql.Tx) error { return nil }))
-	require.NoError(t, lease.Release(t.Context()))
-	require.NoError(t, g.Close(t.Context()))
 }
 
 func TestWarnings_namesWhatCanForget(t *testing.T) {
@@ -294,29 +250,5 @@ func TestWarnings_namesWhatCanForget(t *testing.T) {
 	l, _ := migrated(t, path)
 	require.Empty(t, l.Warnings(t.Context()))
 	l, _ = migrated(t, path+"?_pragma=synchronous(NORMAL)")
-	warnings := l.Warnings(t.Context())
-	require.Len(t, warnings, 1)
-	require.ErrorContains(t, warnings[0], "synchronous is not FULL")
-}
-
-// Rows that nothing needs are deleted, and the others stay.
-func TestClean_deletesOldRows(t *testing.T) {
-	t.Parallel()
-	l, db := migrated(t, newFile(t))
-	mustAcquire(t, l, claim("held", long))
-	for _, key := range []string{"old", "older"} {
-		c := mustAcquire(t, l, claim(key, long))
-		_, err := l.Release(t.Context(), c.claim(), after)
-		require.NoError(t, err)
-	}
-	n, err := l.Clean(t.Context(), 10)
-	require.NoError(t, err)
-	require.Zero(t, n)
-	exec(t, db, `UPDATE onerun_leases SET forget_on = 0, last = 0 WHERE key <> CAST('held' AS BLOB)`)
-	exec(t, db, `UPDATE onerun_leases SET forget_on = 0 WHERE key = CAST('held' AS BLOB)`)
-	n, err = l.Clean(t.Context(), 10)
-	require.NoError(t, err)
-	require.Equal(t, 2, n)
-	_, err = l.Show(t.Context(), "held")
-	require.NoError(t, err)
+	sqltest.RequireWarnings(t, l, "synchronous is not FULL")
 }

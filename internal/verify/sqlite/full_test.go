@@ -49,7 +49,7 @@ func TestFull_failsOnlyWhatNeedsRoom(t *testing.T) {
 		}
 	}
 	require.Len(t, failed, 1)
-	requireKind(t, driver.KindNotPersisted, "large", failed[0])
+	requireKind(t, driver.KindNotPersisted, failed[0], "large")
 }
 
 func pages(t testing.TB, db *sql.DB) (n int) {

@@ -1,23 +1,23 @@
-// Package sqlite_test runs the suite of guardtest, and faults, on backend/sqlite. It is in this
+// Package sqlite_test runs the suites of guardtest and sqltest on backend/sqlite. It is in this
 // module because of the driver, which users of the library do not need.
 package sqlite_test
 
 import (
-	"context"
-	"crypto/rand"
 	"database/sql"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 	_ "modernc.org/sqlite" // the driver "sqlite"
 
 	"github.com/seed-1795987d/onerun/backend/sqlite"
-	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/internal/testkit/fleettest"
+	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
+	"github.com/seed-1795987d/onerun/internal/testkit/sqltest"
 )
 
 // memberEnv makes the test binary a member of a fleet: it holds the role.
@@ -28,18 +28,44 @@ func TestMain(m *testing.M) {
 		fleettest.Serve(text, openMember)
 		return
 	}
+	redistest.AtOnce(4)
 	goleak.VerifyTestMain(m)
 }
+
+// What most tests here use of the kit.
+var (
+	claim       = sqltest.Claim
+	mustAcquire = sqltest.MustAcquire
+	requireKind = sqltest.RequireKind
+	within      = sqltest.Within
+	exec        = sqltest.Exec
+)
+
+const long = sqltest.Long
 
 // open returns a client of a file with its own connections.
 func open(t testing.TB, path string) *sql.DB {
 	t.Helper()
 	db, err := sql.Open("sqlite", path)
-	require.NoError(t, err)
-	db.SetMaxOpenConns(10)
-	db.SetMaxIdleConns(10)
-	t.Cleanup(func() { _ = db.Close() })
-	return db
+	return sqltest.Pool(t, db, err)
+}
+
+// store describes a file.
+func store(path string) *sqltest.Store {
+	return &sqltest.Store{
+		Open:  func(sqltest.DialFunc) (*sql.DB, error) { return sql.Open("sqlite", path) },
+		New:   func(db *sql.DB) sqltest.Locker { return sqlite.New(db) },
+		Stale: sqlite.ErrStale, Freeze: freeze, OneWriter: true,
+		Empty: `DELETE FROM onerun_leases`,
+		Older: func(days int) string {
+			return strings.ReplaceAll(`UPDATE onerun_leases SET ends = ends - N * 86400000000, forget_on = forget_on - N`, "N", strconv.Itoa(days))
+		},
+		Schema: sqlite.Schema,
+		Tables: map[string]func(db *sql.DB) sqltest.Locker{
+			"a word of the language": func(db *sql.DB) sqltest.Locker { return sqlite.New(db, sqlite.WithTable("order")) },
+		},
+		Keys: []string{"\xff\xfe"},
+	}
 }
 
 // migrated returns a Locker on a new client of a file, and the client. The table exists.
@@ -53,48 +79,3 @@ func migrated(t testing.TB, path string, opts ...sqlite.Option) (*sqlite.Locker,
 
 // newFile returns the path of a file in a new folder.
 func newFile(t testing.TB) string { return filepath.Join(t.TempDir(), "leases.db") }
-
-const long = 30 * time.Second
-
-func claim(key string, ttl time.Duration) driver.Claim {
-	id := rand.Text()
-	return driver.Claim{Key: key, ID: id, Owner: id, TTL: ttl, Label: "claimed by " + id}
-}
-
-// A leased claim is a lease that was acquired without a Guard.
-type leased driver.Claim
-
-func (l leased) Claims() []driver.Claim { return []driver.Claim{driver.Claim(l)} }
-
-// mustAcquire makes a claim that must be granted, and returns it under its fence.
-func mustAcquire(t testing.TB, l *sqlite.Locker, c driver.Claim) leased {
-	t.Helper()
-	a, err := l.TryAcquire(t.Context(), c)
-	require.NoError(t, err)
-	require.Equal(t, driver.Granted, a.State)
-	c.Fence = a.Fence
-	return leased(c)
-}
-
-// requireKind asserts that the store could not be asked, and why, with what the error says.
-func requireKind(t testing.TB, want driver.StoreErrorKind, says string, err error) {
-	t.Helper()
-	var store *driver.StoreError
-	require.ErrorAs(t, err, &store)
-	require.Equal(t, want, store.Kind, err.Error())
-	require.ErrorContains(t, err, says)
-}
-
-// within returns a context that ends after a time.
-func within(t testing.TB, d time.Duration) context.Context {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), d)
-	t.Cleanup(cancel)
-	return ctx
-}
-
-func exec(t testing.TB, db *sql.DB, statement string) {
-	t.Helper()
-	_, err := db.ExecContext(t.Context(), statement)
-	require.NoError(t, err)
-}

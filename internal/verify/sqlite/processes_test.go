@@ -71,13 +71,13 @@ func TestSubscribe_noticesWhatAnotherConnectionWrites(t *testing.T) {
 				<-woken
 			}
 			released := time.Now()
-			_, err := l.Release(t.Context(), c.claim(), after)
+			_, err := l.Release(t.Context(), c.Claim, after)
 			require.NoError(t, err)
 			took += (<-woken).Sub(released)
 			c = mustAcquire(t, l, claim("key", long))
 		}
 		stop()
-		_, err := l.Release(t.Context(), c.claim(), after)
+		_, err := l.Release(t.Context(), c.Claim, after)
 		require.NoError(t, err)
 		t.Logf("%s: woken after %v on average", name, took/5)
 		// The look that does not depend on the file comes 950 ms after each release.

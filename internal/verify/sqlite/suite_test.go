@@ -10,48 +10,42 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-1795987d/onerun/backend/sqlite"
-	"github.com/seed-1795987d/onerun/guard"
-	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/guard/guardtest"
 	"github.com/seed-1795987d/onerun/internal/testkit/leftout"
+	"github.com/seed-1795987d/onerun/internal/testkit/sqltest"
 )
 
 func TestSuite(t *testing.T) {
 	t.Parallel()
-	path := newFile(t)
-	_, here := migrated(t, path)
-	_, there := migrated(t, path)
-	suite(t, here, there)
+	s := store(newFile(t))
+	guardtest.Run(t, s.Suite(t, s.Client(t), s.Client(t)))
 }
 
 // A database in memory has one connection.
 func TestLong_suiteInMemory(t *testing.T) {
 	leftout.IfShort(t)
 	t.Parallel()
-	db := open(t, ":memory:")
+	s := store(":memory:")
+	db := s.Client(t)
 	db.SetMaxOpenConns(1)
-	require.NoError(t, sqlite.New(db).Migrate(t.Context()))
-	suite(t, db, db)
+	guardtest.Run(t, s.Suite(t, db, db))
 }
 
-func suite(t *testing.T, here, there *sql.DB) {
-	t.Helper()
-	flush := func(t testing.TB) {
-		require.Eventually(t, func() bool { // an abandoned call may be writing
-			_, err := here.ExecContext(t.Context(), `DELETE FROM onerun_leases`)
-			return err == nil && here.Stats().InUse+there.Stats().InUse == 0
-		}, 20*time.Second, time.Millisecond)
-	}
-	guardtest.Run(t, guardtest.Backend{
-		New:    func(t testing.TB) guard.Locker { flush(t); return sqlite.New(here) },
-		Again:  func(testing.TB, guard.Locker) guard.Locker { return sqlite.New(there) },
-		Flush:  flush,
-		Freeze: func(t testing.TB) func() { return freeze(t, here, there) },
-		// A write waits for the disk.
-		MinTTL: 20 * time.Millisecond,
-		Ledger: true, Inspects: true, Notifies: true,
-		Shares: []int{2, 3, driver.Unlimited},
-		Keys:   []string{"onerun_leases", "{k}", "{k}:fence", "\xff\xfe"},
+// The rows that all stores on SQL have, and those of SQLite alone.
+func TestStore(t *testing.T) {
+	t.Parallel()
+	sqltest.Run(t, func(t testing.TB) *sqltest.Store { return store(newFile(t)) }, map[string]sqltest.Test{
+		"settings that cannot work are refused": func(t *testing.T, s *sqltest.Store) {
+			db := s.Client(t)
+			sqltest.RequireRefused(t, sqlite.New(nil), sqlite.New(db, nil), sqlite.New(db, sqlite.WithTable("")),
+				sqlite.New(db, sqlite.WithTable("a.b")), sqlite.New(db, sqlite.WithTable(`x"; DROP TABLE y`)))
+		},
+		"a check of a fence waits for another writer": func(t *testing.T, s *sqltest.Store) {
+			l, _ := s.Migrated(t)
+			lease := mustAcquire(t, l, claim("key", long))
+			time.AfterFunc(200*time.Millisecond, lock(t, s.Client(t)))
+			require.NoError(t, l.InTx(t.Context(), lease, func(*sql.Tx) error { return nil }))
+		},
 	})
 }
 

@@ -1,0 +1,68 @@
+package sqltest
+
+import (
+	"context"
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// A line has connections to a server that can be cut, and on which each reply can take longer.
+type line struct {
+	delay, dials atomic.Int64
+
+	mu    sync.Mutex
+	conns []net.Conn
+}
+
+func (l *line) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	server, err := (&net.Dialer{}).DialContext(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	l.dials.Add(1)
+	l.mu.Lock()
+	l.conns = append(l.conns, server)
+	l.mu.Unlock()
+	client, end := net.Pipe()
+	go func() { _, _ = io.Copy(server, end); _ = server.Close() }()
+	go l.replies(end, server)
+	return client, nil
+}
+
+// cut closes all connections.
+func (l *line) cut() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, conn := range l.conns {
+		_ = conn.Close()
+	}
+	l.conns = nil
+}
+
+// replies passes on each reply after the delay, until one of the two ends.
+func (l *line) replies(client, server net.Conn) {
+	type piece struct {
+		bytes []byte
+		at    time.Time
+	}
+	pieces := make(chan piece, 1000)
+	go func() {
+		defer client.Close()
+		for p := range pieces {
+			time.Sleep(time.Until(p.at))
+			_, _ = client.Write(p.bytes)
+		}
+	}()
+	defer close(pieces)
+	for {
+		buffer := make([]byte, 32<<10)
+		n, err := server.Read(buffer)
+		if err != nil {
+			return
+		}
+		pieces <- piece{buffer[:n], time.Now().Add(time.Duration(l.delay.Load()))}
+	}
+}
