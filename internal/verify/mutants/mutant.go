@@ -22,7 +22,9 @@ type mutant struct {
 type hunk struct{ file, found, put string }
 
 // all returns every mutant, in the order of the rules.
-func all() []mutant { return slices.Concat(safety, fences, waiting, cost, manners, sharing, operating) }
+func all() []mutant {
+	return slices.Concat(safety, fences, waiting, cost, manners, sharing, operating, sql)
+}
 
 // choose returns the mutants with these names, or all if there are none.
 func choose(names []string) ([]mutant, error) {
