@@ -30,6 +30,7 @@ func TestSuite(t *testing.T) {
 // What a DSN can say makes no difference.
 func TestLong_suiteWithOtherSessions(t *testing.T) {
 	leftout.IfShort(t)
+	t.Parallel()
 	server := mysqltest.Start(t)
 	for _, c := range []struct{ name, level, params string }{
 		{"found rows", "READ-COMMITTED", "clientFoundRows=true&interpolateParams=true&parseTime=true&loc=Europe%2FBerlin"},
