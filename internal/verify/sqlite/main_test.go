@@ -69,10 +69,10 @@ func store(path string) *sqltest.Store {
 }
 
 // migrated returns a Locker on a new client of a file, and the client. The table exists.
-func migrated(t testing.TB, path string, opts ...sqlite.Option) (*sqlite.Locker, *sql.DB) {
+func migrated(t testing.TB, path string) (*sqlite.Locker, *sql.DB) {
 	t.Helper()
 	db := open(t, path)
-	l := sqlite.New(db, opts...)
+	l := sqlite.New(db)
 	require.NoError(t, l.Migrate(t.Context()))
 	return l, db
 }
