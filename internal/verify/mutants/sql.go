@@ -90,7 +90,7 @@ var sql = []mutant{
 	{
 		name: "mutant_sql_check_registers_nothing", rule: 9, does: "a fence after a hand-off does not replace those before it in the store",
 		hunks: []hunk{{"backend/internal/sqlstore/fence.go", "			h.Use(c.Fence, 0)\n", ""}},
-		pkg:   onSQLite, test: fenceRow + "a_reserved_fence_replaces_the_one_before",
+		pkg:   onMySQL, test: fenceRow + "a_reserved_fence_replaces_the_one_before",
 	},
 	{
 		name: "mutant_sql_row_that_was_deleted_starts_at_the_clock", rule: 9, does: "a key without a row is granted the clock, which may be below its last fence",
