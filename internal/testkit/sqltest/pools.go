@@ -3,6 +3,7 @@ package sqltest
 import (
 	"context"
 	"database/sql"
+	"fmt"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -84,17 +85,20 @@ func transactionsStarveNoRenewals(t *testing.T, s *Store) {
 	require.NoError(t, g.Close(t.Context()))
 }
 
-// A new key has no row that a claim could lock.
-func oneOfNewKey(t *testing.T, s *Store) {
+// A new key has no row that a claim could lock, and an old one has a row that all have read.
+func oneOfThoseThatMeet(t *testing.T, s *Store) {
 	const claimants = 4
 	l, db := s.Migrated(t)
 	db.SetMaxOpenConns(claimants)
-	for i := range 200 {
+	for i := range 300 {
+		key := fmt.Sprint("met ", i/2)
+		claims := make([]driver.Claim, claimants)
 		var granted atomic.Int64
 		var all sync.WaitGroup
-		for range claimants {
+		for n := range claims {
+			claims[n] = Claim(key, Long)
 			all.Go(func() {
-				a, err := l.TryAcquire(t.Context(), Claim("new "+strings.Repeat("k", i), Long))
+				a, err := l.TryAcquire(t.Context(), claims[n])
 				if err == nil && a.State == driver.Granted {
 					granted.Add(1)
 				}
@@ -102,6 +106,10 @@ func oneOfNewKey(t *testing.T, s *Store) {
 		}
 		all.Wait()
 		require.EqualValues(t, 1, granted.Load())
+		for _, c := range claims {
+			_, err := l.Release(t.Context(), c, driver.After{})
+			require.NoError(t, err)
+		}
 	}
 }
 

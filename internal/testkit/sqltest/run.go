@@ -18,7 +18,7 @@ func Run(t *testing.T, start func(t testing.TB) *Store, own map[string]Test) {
 		"rows that nothing needs are deleted":                               cleans,
 		"releases delete old rows":                                          cleansByItself,
 		"what is promised lasts for years":                                  lastsForYears,
-		"one of the claims that meet on a new key is granted":               oneOfNewKey,
+		"one of the claims that meet on a key is granted":                   oneOfThoseThatMeet,
 		"a client with one connection renews":                               oneInThePool,
 		"errors have a kind":                                                errorsHaveAKind,
 		"a waiter of another process is granted the key after its release": func(t *testing.T, s *Store) {

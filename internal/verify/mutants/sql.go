@@ -14,7 +14,7 @@ var sql = []mutant{
 	{
 		name: "mutant_mysql_grant_ignores_the_version", rule: 3, does: "MySQL writes a grant although the row has changed since it was read",
 		hunks: []hunk{{"backend/mysql/grant.sql", "AND r.version = ?", "AND (r.version = ? OR TRUE)"}},
-		pkg:   onMySQL, test: "TestSuite/one_of_many_concurrent_claims_is_granted",
+		pkg:   onMySQL, test: "TestStore/one_of_the_claims_that_meet_on_a_key_is_granted",
 	},
 	{
 		name: "mutant_mysql_release_of_any_claim", rule: 6, does: "MySQL releases whatever claim holds the key",
@@ -63,9 +63,9 @@ var sql = []mutant{
 		pkg: onMySQL, test: oldRow,
 	},
 	{
-		name: "mutant_sqlite_begins_without_the_lock", rule: 3, does: "a transaction of SQLite reads before it is the writer of the file",
+		name: "mutant_sqlite_begins_without_the_lock", rule: 3, does: "a transaction of SQLite begins before it is the writer, so its write fails instead of waiting",
 		hunks: []hunk{{"backend/sqlite/writer.go", "`BEGIN IMMEDIATE`", "`BEGIN`"}},
-		pkg:   onSQLite, test: "TestSuite/random_workers_never_hold_a_key_at_the_same_time",
+		pkg:   onSQLite, test: "TestFull_failsOnlyWhatNeedsRoom",
 	},
 	{
 		name: "mutant_sqlite_check_locks_nothing", rule: 9, does: "a check of a fence on SQLite only reads",
@@ -89,8 +89,8 @@ var sql = []mutant{
 	},
 	{
 		name: "mutant_sql_check_registers_nothing", rule: 9, does: "a fence after a hand-off does not replace those before it in the store",
-		hunks: []hunk{{"backend/internal/sqlstore/fence.go", "			h.Use(c.Fence, 0)\n", ""}},
-		pkg:   onMySQL, test: fenceRow + "a_reserved_fence_replaces_the_one_before",
+		hunks: []hunk{{"backend/internal/sqlstore/fence.go", "h.Use(c.Fence, 0)\n\t\tif err := registrar", "if err := registrar"}},
+		pkg:   onSQLite, test: fenceRow + "a_reserved_fence_replaces_the_one_before",
 	},
 	{
 		name: "mutant_sql_row_that_was_deleted_starts_at_the_clock", rule: 9, does: "a key without a row is granted the clock, which may be below its last fence",
