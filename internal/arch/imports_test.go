@@ -46,6 +46,7 @@ var rules = []struct {
 	{"/internal/testkit/cronlog", []string{"/guard/driver", "/middleware/cron"}},
 	{"/internal/testkit/daemon", []string{"/internal/testkit/processtest"}},
 	{"/internal/testkit/etcdtest", []string{"/internal/testkit/daemon", "/internal/testkit/leftout"}},
+	{"/internal/testkit/lagtest", nil},
 	{"/internal/testkit/mysqltest", []string{"/internal/testkit/daemon", "/internal/testkit/leftout"}},
 	{"/internal/testkit/postgrestest", []string{"/internal/testkit/daemon", "/internal/testkit/leftout", "/internal/testkit/processtest"}},
 	{"/internal/testkit/redissontest", []string{"github.com/redis/go-redis"}},

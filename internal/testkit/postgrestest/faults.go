@@ -61,15 +61,31 @@ func (s *Server) Thaw() {
 func (s *Server) StartReplica(t testing.TB) *Server {
 	t.Helper()
 	r := newServer(s.daemon.Bin)
-	r.daemon.RunFor(t, func() error {
-		err := r.daemon.Run("pg_basebackup", "--pgdata", r.daemon.Data(), "--host", s.daemon.Dir, "--username=postgres",
-			"--write-recovery-conf", "--checkpoint=fast", "--no-sync", "--wal-method=stream")
-		if err != nil {
-			return err
-		}
-		return r.serve()
-	})
+	r.daemon.RunFor(t, func() error { return r.follow(s.daemon.Dir) })
 	return r
+}
+
+// Follow makes a server that has ended a replica of another one, as StartReplica does. It loses its
+// own data. The folder of the socket is that of the other server, or of a line to it.
+func (s *Server) Follow(t testing.TB, socket string) {
+	t.Helper()
+	<-s.daemon.Process.Done()
+	err := os.RemoveAll(s.daemon.Data())
+	if err == nil {
+		err = s.follow(socket)
+	}
+	if err != nil {
+		t.Fatalf("postgrestest: follow: %v", err)
+	}
+}
+
+func (s *Server) follow(socket string) error {
+	err := s.daemon.Run("pg_basebackup", "--pgdata", s.daemon.Data(), "--host", socket, "--username=postgres",
+		"--write-recovery-conf", "--checkpoint=fast", "--no-sync", "--wal-method=stream")
+	if err != nil {
+		return err
+	}
+	return s.serve()
 }
 
 // Promote makes a replica a server that accepts writes, and returns when it does.
@@ -82,6 +98,9 @@ func (s *Server) Promote(t testing.TB) {
 
 // Dir returns the folder with the socket.
 func (s *Server) Dir() string { return s.daemon.Dir }
+
+// PIDs returns the processes of the server, the one that has started the others first.
+func (s *Server) PIDs() []int { return append([]int{s.daemon.Process.PID()}, s.children()...) }
 
 // children returns the processes that the server has started.
 func (s *Server) children() (pids []int) {

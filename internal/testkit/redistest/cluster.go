@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
@@ -17,11 +18,14 @@ const (
 	slotCount   = 16384
 )
 
-// Cluster is masters without replicas that share the 16384 slots in equal ranges.
+// Cluster is masters that share the 16384 slots in equal ranges. They have no replicas, unless
+// it was started by StartFarCluster.
 type Cluster struct {
-	Nodes []*Server
+	Nodes []*Server // the masters, and then the replicas
 
 	args   []string
+	lag    time.Duration // between nodes, and direct has their addresses without it
+	direct *directory
 	admins map[*Server]*redis.Client
 	buses  map[*Server]*port
 }
@@ -40,7 +44,14 @@ func StartCluster(t testing.TB, args ...string) *Cluster {
 func StartClusterN(t testing.TB, masters int, args ...string) *Cluster {
 	t.Helper()
 	Require(t)
-	c := &Cluster{args: args, admins: map[*Server]*redis.Client{}, buses: map[*Server]*port{}}
+	return startCluster(t, masters, 0, args)
+}
+
+func startCluster(t testing.TB, masters int, lag time.Duration, args []string) *Cluster {
+	t.Helper()
+	c := &Cluster{
+		args: args, lag: lag, direct: newDirectory(), admins: map[*Server]*redis.Client{}, buses: map[*Server]*port{},
+	}
 	c.Nodes = c.startNodes(t, masters)
 	if err := c.join(); err != nil {
 		t.Fatalf("redistest: start a cluster: %v", err)
@@ -66,6 +77,9 @@ func (c *Cluster) startNodes(t testing.TB, n int) []*Server {
 		line := append(commandLine(dir, port), "--cluster-enabled", "yes", "--cluster-announce-ip", loopback)
 		if knownBuild().atLeast7() {
 			line = append(line, "--cluster-port", bus.String())
+		}
+		if c.lag > 0 {
+			line = append(line, "--cluster-announce-port", c.direct.far(t, port, c.lag))
 		}
 		return append(line, c.args...), nil
 	})

@@ -37,12 +37,14 @@ sentinel failover-timeout primary 2000
 type Sentinel struct {
 	MasterName      string
 	Master, Replica *Server
+	Replicas        []*Server // all of them, the Replica first
 	Sentinels       []*Server
 	// Path is how the sentinels and the replica reach the Master, if the Sentinel was started with
 	// StartSentinelWithPath. Clients reach it directly.
 	Path *Path
 
 	watchers []*redis.SentinelClient
+	direct   *directory // nil without a lag
 
 	mu     sync.Mutex
 	master string // the address of the master when last seen
@@ -54,6 +56,31 @@ func StartSentinel(t testing.TB, args ...string) *Sentinel {
 	t.Helper()
 	master := Start(t, args...)
 	return startSentinel(t, master, master.Addr(), args, true)
+}
+
+// StartFarSentinel is StartSentinel with so many replicas, and with a lag between the servers. The
+// addresses that sentinels give to clients have it as well: Direct has those without.
+func StartFarSentinel(t testing.TB, replicas int, lag time.Duration, args ...string) *Sentinel {
+	t.Helper()
+	Require(t)
+	direct := newDirectory()
+	start := func(n int, more ...string) []*Server {
+		return startAll(t, n, func(dir string, port *port) ([]string, error) {
+			far := direct.far(t, port, lag)
+			return slices.Concat(commandLine(dir, port), []string{"--replica-announce-port", far}, more, args), nil
+		})
+	}
+	master := start(1)[0]
+	s := &Sentinel{MasterName: "primary", Master: master, direct: direct}
+	s.master = s.announced(master)
+	_, port, err := net.SplitHostPort(s.master)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Replicas = start(replicas, "--replicaof", loopback, port)
+	s.Replica = s.Replicas[0]
+	s.watchWith(t, port, true)
+	return s
 }
 
 // StartSlowSentinel is StartSentinel with the usual periods between the messages of sentinels. It
@@ -84,6 +111,14 @@ func startSentinel(t testing.TB, master *Server, addr string, args []string, hur
 	}
 	replica := append([]string{"--replicaof", loopback, masterPort}, args...)
 	s.Replica = Start(t, replica...)
+	s.Replicas = []*Server{s.Replica}
+	s.watchWith(t, masterPort, hurried)
+	return s
+}
+
+// watchWith starts the sentinels, and waits until they see all servers.
+func (s *Sentinel) watchWith(t testing.TB, masterPort string, hurried bool) {
+	t.Helper()
 	s.Sentinels = startAll(t, sentinelCount, func(dir string, port *port) ([]string, error) {
 		file := filepath.Join(dir, "sentinel.conf")
 		config := fmt.Sprintf(sentinelConfig, port, dir, masterPort)
@@ -95,12 +130,36 @@ func startSentinel(t testing.TB, master *Server, addr string, args []string, hur
 	if hurried {
 		s.hurry()
 	}
+	s.settle(t)
+}
+
+// settle waits until all sentinels see all others, and a master with its replicas.
+func (s *Sentinel) settle(t testing.TB) {
+	t.Helper()
 	for _, watcher := range s.watchers {
 		if err := poll(func() error { return s.settled(watcher) }); err != nil {
-			t.Fatalf("redistest: start sentinels of %s: %v", s.MasterName, err)
+			t.Fatalf("redistest: sentinels of %s: %v", s.MasterName, err)
 		}
 	}
-	return s
+}
+
+// Rejoin starts a server that has ended again, as a replica of the present master, and returns when
+// the sentinels see that.
+func (s *Sentinel) Rejoin(t testing.TB, old *Server) {
+	t.Helper()
+	old.Restart()
+	s.mu.Lock()
+	host, port, err := net.SplitHostPort(s.master)
+	s.mu.Unlock()
+	if err == nil {
+		admin := old.Client(t)
+		defer admin.Close()
+		err = admin.ReplicaOf(context.Background(), host, port).Err()
+	}
+	if err != nil {
+		t.Fatalf("redistest: rejoin %s: %v", old.Addr(), err)
+	}
+	s.settle(t)
 }
 
 // watch returns a client that gives up soon, for a sentinel may be frozen.
@@ -125,7 +184,7 @@ func (s *Sentinel) hurry() {
 	}
 }
 
-// settled returns nil when one sentinel sees all the others and a replica in sync.
+// settled returns nil when one sentinel sees all the others and all replicas in sync.
 func (s *Sentinel) settled(watcher *redis.SentinelClient) error {
 	ctx := context.Background()
 	master, err := watcher.Master(ctx, s.MasterName).Result()
@@ -147,12 +206,23 @@ func (s *Sentinel) settled(watcher *redis.SentinelClient) error {
 	for _, peer := range peers {
 		seen = append(seen, peer["flags"])
 	}
-	const want = "master, slave ok, sentinel, sentinel"
+	want := "master, " + strings.Repeat("slave ok, ", len(s.Replicas)) + "sentinel, sentinel"
 	if have := strings.Join(seen, ", "); have != want {
 		return fmt.Errorf("a sentinel sees %q, not %q", have, want)
 	}
 	return nil
 }
+
+// announced returns the address of a server by which sentinels know it.
+func (s *Sentinel) announced(server *Server) string {
+	if s.direct == nil {
+		return server.Addr()
+	}
+	return s.direct.announced(server)
+}
+
+// Direct returns the addresses of servers without the lag, by those that have it.
+func (s *Sentinel) Direct() map[string]string { return s.direct.all() }
 
 // SentinelAddrs are the addresses of the three sentinels.
 func (s *Sentinel) SentinelAddrs() []string { return addrs(s.Sentinels) }
@@ -233,8 +303,10 @@ func (s *Sentinel) waitFailover(t testing.TB, ask func() error) *Server {
 	s.mu.Lock()
 	s.master = master
 	s.mu.Unlock()
-	if master == s.Replica.Addr() {
-		return s.Replica
+	for _, replica := range s.Replicas {
+		if master == s.announced(replica) {
+			return replica
+		}
 	}
 	return s.Master
 }
