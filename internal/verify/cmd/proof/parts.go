@@ -22,6 +22,7 @@ func parts() []part {
 		{"cron", "cron jobs and schedulers in processes with different clocks, killed, frozen and replaced: 6 minutes", []string{"redis"}, cron},
 		{"soak", "six processes with all adapters, under faults; their events stay in bin/_artifacts: 10 minutes", []string{"redis"}, soak},
 		{"load", "100,000 leases held, and as many waiters, on real servers: 5 minutes", []string{"redis"}, load},
+		{"failover", "each kind of store fails over right after a grant, 200 times: leases that were forgotten; -md writes the table into docs: 30 minutes", []string{"redis", "postgres", "mysql"}, failover},
 		{"servers", "the suite and the faults on each server that Debian has, and over each kind of connection; then docs/servers.md: 15 minutes", []string{"redis"}, servers},
 		{"scale", "what one server carries and what a fleet costs, on a quiet machine; then docs/scale.md: 10 minutes", []string{"redis"}, scale},
 		{"fleets", "our locks beside those of other languages and libraries, in processes that are killed: a minute", []string{"redis", "fleets"}, fleets},
@@ -89,6 +90,18 @@ func soak(f *flag.FlagSet) runFunc {
 		}
 		return c.with(fmt.Sprint("ONERUN_SOAK=", *long), fmt.Sprint("ONERUN_SOAK_SEED=", *seed)).
 			test(ctx, "-v", "-count=1", "-timeout", "0", "-artifacts", "-outputdir", "bin", "-run", "TestSoak", verify+"soak")
+	}
+}
+
+func failover(f *flag.FlagSet) runFunc {
+	n := f.Int("n", 200, "how many rounds each store has")
+	md := f.Bool("md", false, "write the table into docs/reliability.md")
+	return func(ctx context.Context, c console) error {
+		c = c.with(fmt.Sprint("ONERUN_FAILOVER=", *n))
+		if *md {
+			c = c.with("ONERUN_FAILOVER_MD=1")
+		}
+		return c.test(ctx, "-v", "-count=1", "-timeout", "0", "-run", "TestFailover_table", verify+"failover")
 	}
 }
 
