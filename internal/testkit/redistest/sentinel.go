@@ -96,7 +96,7 @@ func StartSlowSentinel(t testing.TB, args ...string) *Sentinel {
 func StartSentinelWithPath(t testing.TB, args ...string) *Sentinel {
 	t.Helper()
 	master := Start(t, args...)
-	path := startPath(t, master.Addr())
+	path := StartPath(t, master.Addr())
 	s := startSentinel(t, master, path.Addr(), args, true)
 	s.Path = path
 	return s
