@@ -47,7 +47,7 @@ type batcher struct {
 
 func newBatcher(to *endpoint) *batcher {
 	return &batcher{
-		endpoint: to, size: maxBatch, second: secondBatch, laneWait: lateAfter,
+		endpoint: to, size: maxBatch, second: secondBatch, laneWait: connectWithin,
 		wake: make(chan struct{}, normalWorkers),
 	}
 }
@@ -147,7 +147,7 @@ func (b *batcher) late() {
 // up its pool. It is better if all that comes meanwhile shares one batch: on a slow link, more
 // renewals come than round trips fit in.
 func (b *batcher) waitsForLane() bool {
-	return b.laneWait > lateAfter && len(b.lanes) > 0 && b.lanes[0].appPoolExhausted()
+	return b.laneWait == connectAtMost && len(b.lanes) > 0 && b.lanes[0].appPoolExhausted()
 }
 
 // take takes a batch from the queue. b.mu must be held.

@@ -88,15 +88,16 @@ func (c *Call) switchToShared(err error) bool {
 	return true
 }
 
-// again reports whether the call has to be made again after err, once: the client's own time-out
-// has ended it, and not ctx, so the server may only be slow. It is then sent by a client
-// without time-outs, see slowMode.
+// again reports whether the call has to be made again after err, once. If the client's own time-out
+// has ended it, and not ctx, the server may only be slow. It is then sent by a client without
+// time-outs, see slowMode. And the connection of renewals may have broken since the last one.
 func (c *Call) again(ctx context.Context, err error) bool {
-	if err == nil || !c.Repeats || ctx.Err() != nil || rediserr.KindOf(err) != driver.KindTimeout {
+	if err == nil || !c.Repeats || ctx.Err() != nil {
 		return false
 	}
+	kind := rediserr.KindOf(err)
 	c.Repeats = false
-	return true
+	return kind == driver.KindTimeout || kind == driver.KindConnection && c.Op == driver.OpRenew
 }
 
 // ErrAnswer is the answer of a script that is not one of its answers.

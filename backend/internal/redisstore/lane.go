@@ -18,8 +18,8 @@ const (
 	busyAfter = 10
 	// renewalIdle is the same for renewals. The next renewal comes after a third of a TTL.
 	renewalIdle = 15 * time.Second
-	// connectWithin is how long a caller waits for its lane to connect. Connecting goes on for up
-	// to connectAtMost, and the next caller finds the lane connected.
+	// connectWithin is how long a claim waits for its lane to connect if the application uses up
+	// its pool. Connecting goes on for up to connectAtMost, and the next one finds it connected.
 	connectWithin = 400 * time.Millisecond
 	// lateAfter is how long a batch may be out before the next one starts regardless: the
 	// connection may be dead, or the server frozen.
@@ -96,15 +96,17 @@ func (l *lane) wait(ctx context.Context, within time.Duration) bool {
 	if !l.enter(ctx, within) {
 		return false
 	}
-	now := time.Now()
-	connected := l.isConnected(now)
-	if !connected && now.Sub(l.tried) < shortIdle {
+	switch now := time.Now(); {
+	case l.isConnected(now):
+	case l.own == nil: // the first command takes a connection, if possible one that is there
+		l.conn, l.since = l.pool().Conn(), now
+		l.watch()
+	case now.Sub(l.tried) < shortIdle:
 		l.free()
 		return false
-	}
-	if !connected || now.Sub(l.used) >= shortIdle { // an old connection may be broken
+	default:
 		go l.connect(ctx) // goes on if the caller leaves
-		if !l.enter(ctx, max(within, connectWithin)) {
+		if !l.enter(ctx, within) {
 			return false
 		}
 		if l.conn == nil {
@@ -158,54 +160,39 @@ func (l *lane) isConnected(now time.Time) bool {
 	return l.conn != nil
 }
 
-// connect asks the server whether the connection works, and connects if there is none or if an old
-// one is broken. It has as much time as the call that needs the lane. Then it frees the lane.
+// connect makes the lane's own connection, and frees the lane. It does not end with the call that
+// needs it: on a slow link, the call would end first, and so would that of the next try.
 func (l *lane) connect(needed context.Context) {
 	defer l.free()
 	l.tried = time.Now()
-	if l.closed.Load() || l.own != nil && l.own.setUp() != nil {
+	if l.closed.Load() || l.own.setUp() != nil {
 		return
 	}
-	within := connectAtMost
-	if deadline, ok := needed.Deadline(); ok {
-		within = min(max(time.Until(deadline), connectWithin), within)
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(needed), within)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(needed), connectAtMost)
 	defer cancel()
 	l.own.setCall(ctx)
 	defer l.own.setCall(context.Background())
-	connected := false
+	err := errAborted // stays if a hook ends the goroutine
 	defer func() {
-		if !connected { // perhaps a hook has ended the goroutine
+		if err != nil && !redis.HasErrorPrefix(err, "NOPERM") {
 			l.disconnect()
 		}
 	}()
-	for range 2 {
-		if l.conn == nil {
-			l.conn, l.since = l.open(), time.Now()
-		}
-		err := rediserr.Recovered(func() error { return l.conn.Process(ctx, redis.NewStatusCmd(ctx, "ping")) })
-		if connected = err == nil || redis.HasErrorPrefix(err, "NOPERM"); connected {
-			break
-		}
-		l.disconnect()
-		if !connError(err) || ctx.Err() != nil {
-			return
-		}
+	l.conn, l.since = l.own.client, time.Now()
+	ping := func() error { return l.conn.Process(ctx, redis.NewStatusCmd(ctx, "ping")) }
+	if err = rediserr.Recovered(ping); connError(err) && ctx.Err() == nil {
+		err = rediserr.Recovered(ping) // the first one was sent on a connection that was closed
 	}
 	l.used = time.Now()
-	if connected && !l.watched {
+	l.watch()
+}
+
+// watch has disconnectIdle called from now on.
+func (l *lane) watch() {
+	if !l.watched {
 		l.watched = true
 		time.AfterFunc(shortIdle, l.disconnectIdle)
 	}
-}
-
-// open returns what sends on the connection. The first command connects.
-func (l *lane) open() client {
-	if l.own != nil {
-		return l.own.client
-	}
-	return l.pool().Conn()
 }
 
 // disconnect closes the connection, or returns it to its pool. The pool closes it if it is broken.

@@ -66,6 +66,7 @@ func (l *Locker) renewCall(c driver.Claim) Call {
 	call := l.call(driver.OpRenew, c)
 	call.Args[0], call.Args[1] = c.ID, strconv.FormatUint(c.Fence, 10)
 	call.Shared[0], call.Shared[1] = l.store.ttlText(c.TTL), strconv.Itoa(c.Fences.Reserve)
+	call.Repeats = true
 	return call
 }
 
