@@ -84,6 +84,7 @@ var examples = map[string][]string{
 	},
 	"migrate": {
 		"onerun migrate --store 'postgres://10.0.0.6/app?sslmode=verify-full'",
+		"onerun migrate --store 'mysql://10.0.0.6/app?tls=true'",
 		"onerun migrate --store sqlite:/var/lib/app/leases.db",
 	},
 	"completion": {

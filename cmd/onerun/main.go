@@ -36,7 +36,7 @@ const (
 // globals are the flags of all commands.
 type globals struct {
 	Redis     []string         `placeholder:"URL" sep:"none" env:"ONERUN_REDIS" help:"URL of a server: redis://, rediss:// (TLS) or unix://; redis+sentinel://host,host/master/db; redis+cluster://. Several are the nodes of a Cluster, or of a RedLock with --backend redlock. A password on the command line is seen by all users of the host: prefer ONERUN_REDIS, which takes several, separated by commas."`
-	Store     []string         `placeholder:"URL" sep:"none" env:"ONERUN_STORE" help:"URL of the store: postgres://user:password@host/database, with ?table=NAME for another table than onerun_leases; mysql://user:password@host/database; sqlite:FILE, for the processes of one host; or any URL of --redis. It comes before ONERUN_REDIS."`
+	Store     []string         `placeholder:"URL" sep:"none" env:"ONERUN_STORE" help:"URL of the store: postgres://user:password@host/database, with ?table=NAME for another table than onerun_leases; mysql://user:password@host/database; sqlite:FILE, for the processes of one host; or any URL of --redis. A password on the command line is seen by all users of the host: prefer ONERUN_STORE. It comes before ONERUN_REDIS."`
 	Backend   string           `default:"single" enum:"single,reentrant,redlock" env:"ONERUN_BACKEND" help:"single, reentrant (shares its keys with Redisson) or redlock (a quorum)."`
 	Namespace string           `env:"ONERUN_NAMESPACE" help:"Put before every key, as in namespace::key."`
 	Plain     string           `placeholder:"PATTERN" env:"ONERUN_PLAIN" help:"Keys have the names of another library's locks, as by WithPlainKeys: %s stands for the key, as in job-lock:%s."`
