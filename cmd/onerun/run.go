@@ -50,8 +50,15 @@ func (r *runCommand) Run(g *globals) error {
 	closing, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	_ = locks.Close(closing) // the key is free within its TTL
+	if err == nil && servers.Table != nil {
+		_, _ = servers.Table.Clean(closing, cleanUpTo)
+	}
 	return w.end(err)
 }
+
+// cleanUpTo is how many old rows a run deletes from a table of leases, more than it leaves. A
+// Locker deletes them after many releases, and a crontab starts a process for each run.
+const cleanUpTo = 512
 
 // lookPath is exec.LookPath, and refuses a file in a folder that is not absolute whatever the
 // variable GODEBUG says (execerrdot=0).

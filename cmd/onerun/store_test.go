@@ -139,6 +139,9 @@ func TestStore_commandsOnSQLite(t *testing.T) {
 	require.Contains(t, s.ok("show", "nightly"), "nightly is done")
 	s.ok("forget", "nightly")
 	s.ok("run", "--shared", "k", "--", "true")
+	require.Equal(t, 1, oldRows(t, file, `UPDATE onerun_leases SET forget_on = 1, ends = 1 WHERE key = CAST('nightly' AS BLOB)`))
+	s.ok("run", "k", "--", "true")
+	require.Zero(t, oldRows(t, file, ``), "each run deletes some")
 	out = s.ok("doctor", "--store=sqlite://"+file)
 	require.Contains(t, out, "sqlite "+file+"\n")
 	require.Contains(t, out, "sqlite: promises here")
@@ -165,6 +168,18 @@ func TestStore_commandsOnSQLite(t *testing.T) {
 		require.Equal(t, 125, code, out)
 		require.Contains(t, errs, want, args)
 	}
+}
+
+// oldRows calls a statement, and returns how many rows of leases can be deleted.
+func oldRows(t *testing.T, file, statement string) (n int) {
+	t.Helper()
+	db, err := sql.Open("sqlite", file+"?_pragma=busy_timeout(5000)")
+	require.NoError(t, err)
+	defer db.Close()
+	_, err = db.ExecContext(t.Context(), statement)
+	require.NoError(t, err)
+	require.NoError(t, db.QueryRowContext(t.Context(), `SELECT count(*) FROM onerun_leases WHERE forget_on = 1`).Scan(&n))
+	return n
 }
 
 // A team whose only store is MySQL.

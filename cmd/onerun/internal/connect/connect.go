@@ -59,6 +59,8 @@ type Table interface {
 	driver.Warner
 	// Migrate creates the table.
 	Migrate(ctx context.Context) error
+	// Clean deletes up to limit old rows.
+	Clean(ctx context.Context, limit int) (deleted int, err error)
 }
 
 // Nodes is how many stores have the leases: those of a quorum, or one.
