@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -90,26 +89,26 @@ func oneOfThoseThatMeet(t *testing.T, s *Store) {
 	const claimants = 4
 	l, db := s.Migrated(t)
 	db.SetMaxOpenConns(claimants)
-	for i := range 300 {
+	rounds := 100
+	if s.OneWriter {
+		rounds = 20 // its races cannot be close
+	}
+	for i := range rounds {
 		key := fmt.Sprint("met ", i/2)
-		claims := make([]driver.Claim, claimants)
-		var granted atomic.Int64
+		granted := make(chan driver.Claim, claimants)
 		var all sync.WaitGroup
-		for n := range claims {
-			claims[n] = Claim(key, Long)
+		for range claimants {
 			all.Go(func() {
-				a, err := l.TryAcquire(t.Context(), claims[n])
+				c := Claim(key, Long)
+				a, err := l.TryAcquire(t.Context(), c)
 				if err == nil && a.State == driver.Granted {
-					granted.Add(1)
+					granted <- c
 				}
 			})
 		}
 		all.Wait()
-		require.EqualValues(t, 1, granted.Load())
-		for _, c := range claims {
-			_, err := l.Release(t.Context(), c, driver.After{})
-			require.NoError(t, err)
-		}
+		require.Len(t, granted, 1)
+		MustRelease(t, l, <-granted)
 	}
 }
 

@@ -121,7 +121,7 @@ func cleansByItself(t *testing.T, s *Store) {
 	var all sync.WaitGroup
 	for i := range 8 {
 		all.Go(func() {
-			for n := range 50 {
+			for n := range 20 {
 				c := Claim(fmt.Sprint("old ", i, n), Long)
 				_, _ = l.TryAcquire(t.Context(), c)
 				_, _ = l.Release(t.Context(), c, driver.After{})

@@ -16,7 +16,6 @@ import (
 
 	"github.com/seed-1795987d/onerun/backend/sqlite"
 	"github.com/seed-1795987d/onerun/internal/testkit/fleettest"
-	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 	"github.com/seed-1795987d/onerun/internal/testkit/sqltest"
 )
 
@@ -28,7 +27,6 @@ func TestMain(m *testing.M) {
 		fleettest.Serve(text, openMember)
 		return
 	}
-	redistest.AtOnce(4)
 	goleak.VerifyTestMain(m)
 }
 
@@ -50,10 +48,13 @@ func open(t testing.TB, path string) *sql.DB {
 	return sqltest.Pool(t, db, err)
 }
 
-// store describes a file.
+// store describes a file. The kernel keeps what a killed process has written, so nothing waits for
+// the disk.
 func store(path string) *sqltest.Store {
 	return &sqltest.Store{
-		Open:  func(sqltest.DialFunc) (*sql.DB, error) { return sql.Open("sqlite", path) },
+		Open: func(sqltest.DialFunc) (*sql.DB, error) {
+			return sql.Open("sqlite", path+"?_pragma=synchronous(OFF)")
+		},
 		New:   func(db *sql.DB) sqltest.Locker { return sqlite.New(db) },
 		Stale: sqlite.ErrStale, Freeze: freeze, OneWriter: true,
 		Empty: `DELETE FROM onerun_leases`,
