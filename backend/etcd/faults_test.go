@@ -208,7 +208,7 @@ func TestLong_theLeaderIsKilledAndFrozen(t *testing.T) {
 				})
 			}
 			all.Wait()
-			repair := fault(t, leader(t, servers))
+			repair := fault(t, etcdtest.Leader(t, servers))
 			for end := time.Now().Add(12 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 				answer, err := other.TryAcquire(within(t, time.Second), claim(fmt.Sprint("key", time.Now().UnixNano()%1000)))
 				require.False(t, err == nil && answer.State == driver.Granted, "a lease was forgotten")
@@ -224,20 +224,6 @@ func TestLong_theLeaderIsKilledAndFrozen(t *testing.T) {
 			require.NoError(t, g.Close(t.Context()))
 		})
 	}
-}
-
-// leader returns the leader of the servers.
-func leader(t testing.TB, servers []*etcdtest.Server) *etcdtest.Server {
-	t.Helper()
-	for _, s := range servers {
-		status, err := connect(t, s).Status(within(t, 10*time.Second), s.Endpoints()[0])
-		require.NoError(t, err)
-		if status.Leader == status.Header.MemberId {
-			return s
-		}
-	}
-	require.Fail(t, "there is no leader")
-	return nil
 }
 
 // The suite passes on three servers as well, with clients that use each of them.

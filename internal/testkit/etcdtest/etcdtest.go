@@ -6,6 +6,7 @@
 package etcdtest
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -163,6 +164,41 @@ func (s *Server) await() error {
 
 // Endpoints returns the address of the server, as clientv3.Config takes it.
 func (s *Server) Endpoints() []string { return []string{s.client} }
+
+// PID returns the ID of the process.
+func (s *Server) PID() int { return s.daemon.Process.PID() }
+
+// Leader returns the server of a cluster that leads it, once one of those that run says so.
+func Leader(t testing.TB, servers []*Server) *Server {
+	t.Helper()
+	for deadline := time.Now().Add(daemon.Patience); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+		for _, s := range servers {
+			if s.leads() {
+				return s
+			}
+		}
+	}
+	t.Fatal("etcdtest: there is no leader")
+	return nil
+}
+
+// leads tells whether the server is the leader by its own word.
+func (s *Server) leads() bool {
+	client := http.Client{Timeout: time.Second}
+	defer client.CloseIdleConnections()
+	answer, err := client.Post(s.client+"/v3/maintenance/status", "application/json", strings.NewReader("{}"))
+	if err != nil {
+		return false
+	}
+	defer answer.Body.Close()
+	var status struct {
+		Header struct {
+			Member string `json:"member_id"`
+		}
+		Leader string
+	}
+	return json.NewDecoder(answer.Body).Decode(&status) == nil && status.Leader != "" && status.Leader == status.Header.Member
+}
 
 // Kill ends the server with SIGKILL.
 func (s *Server) Kill() { s.daemon.Process.Kill() }

@@ -10,8 +10,11 @@ import (
 	"github.com/go-sql-driver/mysql"
 	_ "github.com/jackc/pgx/v5/stdlib" // the driver "pgx"
 	"github.com/redis/go-redis/v9"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
 	_ "modernc.org/sqlite" // the driver "sqlite"
 
+	"github.com/seed-1795987d/onerun/backend/etcd"
 	onmysql "github.com/seed-1795987d/onerun/backend/mysql"
 	"github.com/seed-1795987d/onerun/backend/postgres"
 	"github.com/seed-1795987d/onerun/backend/redlock"
@@ -40,6 +43,14 @@ func (l link) open() (guard.Locker, func(), error) {
 	case "mysql":
 		_ = mysql.SetLogger(&mysql.NopLogger{})
 		return l.openSQL("mysql", func(db *sql.DB) migrator { return onmysql.New(db) })
+	case "etcd":
+		client, err := clientv3.New(clientv3.Config{
+			Endpoints: l.Addrs, Logger: zap.NewNop(), DialKeepAliveTime: time.Second, DialKeepAliveTimeout: time.Second,
+		})
+		if err != nil {
+			return nil, nil, err
+		}
+		return etcd.New(client), func() { _ = client.Close() }, nil
 	case "sqlite":
 		return l.openSQL("sqlite", func(db *sql.DB) migrator { return sqlite.New(db) })
 	}

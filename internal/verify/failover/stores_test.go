@@ -25,7 +25,7 @@ const (
 	youthTTL = 5 * time.Second
 )
 
-// stores are the rows of the table. A backend on etcd is to follow.
+// stores are the rows of the table.
 var stores = []store{
 	{
 		name:  "one Redis, restarts empty",
@@ -90,6 +90,10 @@ var stores = []store{
 	{
 		name:  "Galera, two servers",
 		start: startGalera, lanes: 2,
+	},
+	{
+		name:  "etcd, three servers, the leader is killed",
+		start: startEtcd, lanes: 2, none: true, short: true,
 	},
 	{
 		name:  "SQLite, another process is killed while it writes",

@@ -22,7 +22,7 @@ func parts() []part {
 		{"cron", "cron jobs and schedulers in processes with different clocks, killed, frozen and replaced: 6 minutes", []string{"redis"}, cron},
 		{"soak", "six processes with all adapters, under faults; their events stay in bin/_artifacts: 10 minutes", []string{"redis"}, soak},
 		{"load", "100,000 leases held, and as many waiters, on real servers: 5 minutes", []string{"redis"}, load},
-		{"failover", "each kind of store fails over right after a grant, 200 times: leases that were forgotten; -md writes the table into docs: 30 minutes", []string{"redis", "postgres", "mysql"}, failover},
+		{"failover", "each kind of store fails over right after a grant, 200 times: leases that were forgotten; -md writes the table into docs: 30 minutes", []string{"redis", "postgres", "mysql", "etcd"}, failover},
 		{"servers", "the suite and the faults on each server that Debian has, and over each kind of connection; then docs/servers.md: 15 minutes", []string{"redis"}, servers},
 		{"scale", "what one server carries and what a fleet costs, on a quiet machine; then docs/scale.md: 10 minutes", []string{"redis"}, scale},
 		{"fleets", "our locks beside those of other languages and libraries, in processes that are killed: a minute", []string{"redis", "fleets"}, fleets},
