@@ -67,8 +67,11 @@ func store(server *postgrestest.Server, dsn string, opts ...postgres.Option) *sq
 		},
 		Schema: postgres.Schema,
 		Tables: map[string]func(db *sql.DB) sqltest.Locker{
-			"leases":                 func(db *sql.DB) sqltest.Locker { return postgres.New(db, postgres.WithTable("leases")) },
-			"of a schema":            func(db *sql.DB) sqltest.Locker { return postgres.New(db, postgres.WithTable("public.jobs")) },
+			"leases": func(db *sql.DB) sqltest.Locker { return postgres.New(db, postgres.WithTable("leases")) },
+			"of a schema": func(db *sql.DB) sqltest.Locker {
+				_, _ = db.Exec(`CREATE SCHEMA IF NOT EXISTS jobs`) // or Migrate fails
+				return postgres.New(db, postgres.WithTable("jobs.leases"))
+			},
 			"a word of the language": func(db *sql.DB) sqltest.Locker { return postgres.New(db, postgres.WithTable("user")) },
 		},
 	}
