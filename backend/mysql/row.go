@@ -101,7 +101,7 @@ func (d *dialect) grant(ctx context.Context, key string, c sqlstore.Columns, aga
 		return d.grantFirst(ctx, key, c)
 	}
 	args := append([]any{gateOf(key), key, c.Version}, columns(c)...)
-	n, err := d.exec(ctx, d.db, "grant", append(args, c.Version+1, c.Version+1)...)
+	n, err := d.exec(ctx, d.db, "grant", append(args, c.Version+1, c.Version+1, c.Version)...)
 	switch number(err) {
 	case lockWait, lockNowait:
 		return false, sqlstore.ErrLocked

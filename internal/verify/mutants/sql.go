@@ -13,8 +13,11 @@ const (
 var sql = []mutant{
 	{
 		name: "mutant_mysql_grant_ignores_the_version", rule: 3, does: "MySQL writes a grant although the row has changed since it was read",
-		hunks: []hunk{{"backend/mysql/grant.sql", "AND r.version = ?", "AND (r.version = ? OR TRUE)"}},
-		pkg:   onMySQL, test: "TestStore/one_of_the_claims_that_meet_on_a_key_is_granted",
+		hunks: []hunk{
+			{"backend/mysql/grant.sql", "AND r.version = ?", "AND (r.version = ? OR TRUE)"},
+			{"backend/mysql/grant.sql", "WHERE r.version = ?", "WHERE (r.version = ? OR TRUE)"},
+		},
+		pkg: onMySQL, test: "TestStore/one_of_the_claims_that_meet_on_a_key_is_granted",
 	},
 	{
 		name: "mutant_mysql_release_of_any_claim", rule: 6, does: "MySQL releases whatever claim holds the key",
