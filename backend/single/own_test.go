@@ -292,6 +292,26 @@ func TestClose_waitsForNothingAndCutsNothingOff(t *testing.T) {
 	require.Eventually(t, func() bool { return own() == 1 }, 5*time.Second, 10*time.Millisecond)
 }
 
+// A lane goes on connecting for longer than its caller waits, but not after Close.
+func TestClose_endsConnecting(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	l := &lonely{server: server, admin: server.Client(t), proxy: redistest.StartProxy(t, server.Addr())}
+	l.rdb = client(t, l.proxy.Addr())
+	l.Locker = single.New(l.rdb)
+	require.NoError(t, take(t.Context(), l, claimOf(1)))
+	own := func() int { return l.connections(t) - int(l.rdb.PoolStats().TotalConns) }
+	require.Equal(t, 1, own(), "that of the test")
+	l.proxy.HoldReplies()
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	_, err := await(ctx, l.Locker, driver.OpRenew, claimOf(1))
+	require.ErrorIs(t, err, guard.ErrStore)
+	require.Equal(t, 2, own(), "the lane goes on connecting")
+	require.NoError(t, l.Close())
+	require.Eventually(t, func() bool { return own() == 1 }, 5*time.Second, 10*time.Millisecond)
+}
+
 // A Guard does not close its Locker: another one may use it.
 func TestClose_ofAGuardLeavesItsLockerToOthers(t *testing.T) {
 	t.Parallel()

@@ -2,7 +2,6 @@ package redisstore
 
 import (
 	"context"
-	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -33,10 +32,11 @@ const (
 // A lane has a connection of its own if that is possible: the application may use up all
 // connections of its pool. Otherwise it keeps one of that pool.
 type lane struct {
-	app    *redis.Client // the application's client
-	idle   time.Duration // how long the lane stays connected unused
-	inUse  chan struct{} // has an element while a caller uses the lane
-	closed atomic.Bool
+	app    *redis.Client   // the application's client
+	idle   time.Duration   // how long the lane stays connected unused
+	inUse  chan struct{}   // has an element while a caller uses the lane
+	closed context.Context // ends when the lane is closed, by end
+	end    context.CancelFunc
 	own    *ownClient           // makes its own connections, or nil:
 	pool   func() *redis.Client // its pool has the connection
 
@@ -53,13 +53,17 @@ type lane struct {
 }
 
 func newLane(app *redis.Client, idle time.Duration) *lane {
-	own := &ownClient{app: app, idle: idle, ctx: context.Background()}
-	return &lane{app: app, idle: idle, inUse: make(chan struct{}, 1), own: own}
+	l := &lane{app: app, idle: idle, inUse: make(chan struct{}, 1)}
+	l.own = &ownClient{app: app, idle: idle, ctx: context.Background()}
+	l.closed, l.end = context.WithCancel(context.Background())
+	return l
 }
 
 // newPoolLane returns a lane for renewals that keeps a connection of a pool.
 func newPoolLane(app *redis.Client, pool func() *redis.Client) *lane {
-	return &lane{app: app, idle: renewalIdle, inUse: make(chan struct{}, 1), pool: pool}
+	l := newLane(app, renewalIdle)
+	l.own, l.pool = nil, pool
+	return l
 }
 
 // take gives the caller the lane if it is free and connected. A lane for renewals connects if it
@@ -161,15 +165,17 @@ func (l *lane) isConnected(now time.Time) bool {
 }
 
 // connect makes the lane's own connection, and frees the lane. It does not end with the call that
-// needs it: on a slow link, the call would end first, and so would that of the next try.
+// needs it: on a slow link, the call would end first, and so would that of the next try. It ends
+// when the lane is closed.
 func (l *lane) connect(needed context.Context) {
 	defer l.free()
 	l.tried = time.Now()
-	if l.closed.Load() || l.own.setUp() != nil {
+	if l.closed.Err() != nil || l.own.setUp() != nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(needed), connectAtMost)
 	defer cancel()
+	defer context.AfterFunc(l.closed, cancel)()
 	l.own.setCall(ctx)
 	defer l.own.setCall(context.Background())
 	err := errAborted // stays if a hook ends the goroutine
@@ -221,7 +227,7 @@ func (l *lane) disconnectIdle() {
 // close disconnects as soon as no caller uses the lane. It never connects again: an own client
 // returns redis.ErrClosed.
 func (l *lane) close() {
-	l.closed.Store(true)
+	l.end()
 	if !l.tryEnter() {
 		return // free calls close
 	}
@@ -259,7 +265,7 @@ func (l *lane) release(err error) {
 // free lets the next caller use the lane.
 func (l *lane) free() {
 	<-l.inUse
-	if l.closed.Load() {
+	if l.closed.Err() != nil {
 		l.close()
 	}
 }
