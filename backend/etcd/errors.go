@@ -16,12 +16,12 @@ import (
 var errProtocol = errors.New("the answer made no sense")
 
 // storeError returns the error of an operation on a key.
-func storeError(ctx context.Context, op driver.Op, key string, err error) *driver.StoreError {
-	if ended := ctx.Err(); ended != nil {
-		err = errors.Join(ended, err)
+func (l *Locker) storeError(ctx context.Context, op driver.Op, key string, err error) *driver.StoreError {
+	if ended := ctx.Err(); ended != nil && !errors.Is(err, ended) {
+		err = fmt.Errorf("%w: %w", ended, err)
 	}
 	kind, err := explain(err)
-	return &driver.StoreError{Backend: name, Op: op, Key: key, Kind: kind, Err: err}
+	return &driver.StoreError{Backend: name, Op: op, Key: key, Addr: l.addr, Kind: kind, Err: err}
 }
 
 // withKey returns the error of a batch for one of its claims.

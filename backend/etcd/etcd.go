@@ -35,6 +35,7 @@ type Locker struct {
 	client *clientv3.Client
 	leases pb.LeaseClient
 	prefix string
+	addr   string // of all endpoints
 	wrong  error
 }
 
@@ -65,7 +66,7 @@ func New(client *clientv3.Client, opts ...Option) *Locker {
 	if client == nil {
 		l.refuse("client", "", "must not be nil")
 	} else {
-		l.leases = clientv3.RetryLeaseClient(client)
+		l.leases, l.addr = clientv3.RetryLeaseClient(client), strings.Join(client.Endpoints(), ",")
 	}
 	for _, opt := range opts {
 		if opt == nil {
@@ -104,7 +105,7 @@ func (l *Locker) refuse(setting, value, reason string) {
 // claims. Any number of them can share a key.
 func (l *Locker) Describe() driver.Description {
 	return driver.Description{
-		Name: name, Err: l.wrong, CheckKey: driver.CheckKeyBytes, Shares: func(int) error { return nil },
+		Name: name, Addr: l.addr, Err: l.wrong, CheckKey: driver.CheckKeyBytes, Shares: func(int) error { return nil },
 		ServerID: l.clusterID,
 	}
 }
@@ -135,5 +136,5 @@ func call[T any](
 			return t, nil
 		}
 	}
-	return none, storeError(ctx, op, key, err)
+	return none, l.storeError(ctx, op, key, err)
 }

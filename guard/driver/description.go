@@ -19,8 +19,8 @@ type Describer interface {
 type Description struct {
 	// Name is that of the backend. Defaults to the name of the Locker's package.
 	Name string
-	// Addr is the server's address. It is "" if there are several, or if the address does not
-	// distinguish the server.
+	// Addr is the server's address, or the addresses of all servers, with commas. It is "" if it
+	// does not distinguish the store.
 	Addr string
 	// ServerID asks the server for its identity, which does not depend on the address by which it
 	// is reached. The answer is "" if the server does not state one. A quorum must not contain the
