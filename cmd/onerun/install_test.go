@@ -25,10 +25,8 @@ const (
 func TestRelease_goInstallWorks(t *testing.T) {
 	proxy := t.TempDir()
 	publish(t, proxy, library, "../..", read(t, "../../go.mod"))
-	released := filepath.Join(t.TempDir(), "go.mod")
-	require.NoError(t, os.WriteFile(released, read(t, "go.mod"), 0o600))
-	goCommand(t, nil, "mod", "edit", "-dropreplace="+library, "-require="+library+"@"+release, released)
-	publish(t, proxy, library+"/cmd/onerun", ".", read(t, released))
+	publish(t, proxy, library+"/backend/etcd", "../../backend/etcd", released(t, "../../backend/etcd/go.mod", library))
+	publish(t, proxy, library+"/cmd/onerun", ".", released(t, "go.mod", library, library+"/backend/etcd"))
 
 	bin := t.TempDir()
 	cache := strings.TrimSpace(goCommand(t, nil, "env", "GOMODCACHE"))
@@ -40,6 +38,17 @@ func TestRelease_goInstallWorks(t *testing.T) {
 	out, err := exec.CommandContext(t.Context(), filepath.Join(bin, "onerun"), "--version").Output()
 	require.NoError(t, err)
 	require.Contains(t, string(out), "onerun "+release)
+}
+
+// released returns a go.mod that requires the released modules, and replaces none.
+func released(t *testing.T, name string, modules ...string) []byte {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "go.mod")
+	require.NoError(t, os.WriteFile(file, read(t, name), 0o600))
+	for _, module := range modules {
+		goCommand(t, nil, "mod", "edit", "-dropreplace="+module, "-require="+module+"@"+release, file)
+	}
+	return read(t, file)
 }
 
 // Only run needs a Unix.

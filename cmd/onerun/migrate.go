@@ -26,7 +26,7 @@ func (c *migrateCommand) Run(g *globals) error {
 	}
 	defer func() { _ = servers.Close() }()
 	if servers.Table == nil {
-		return errors.New("migrate: Redis needs no tables; it is for a store such as postgres://…, mysql://… or sqlite:FILE")
+		return errors.New("migrate: Redis and etcd need no tables; it is for a store such as postgres://…, mysql://… or sqlite:FILE")
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()

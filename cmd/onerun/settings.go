@@ -82,7 +82,7 @@ func (r *runCommand) grace() time.Duration {
 var flags = map[string]string{
 	"WithTTL": "--ttl", "WithWait": "--wait", "WithFair": "--fair", "WithShared": "--shared", "WithLimit": "--limit",
 	"WithOnce": "--once", "WithOncePer": "--once-per", "WithMinHold": "--min-hold", "WithMaxHold": "--max-hold", "WithLabel": "--label",
-	"WithOwner": "--owner", "WithMargin": "--grace", "WithNamespace": "--namespace", "nodes": "--redis", "WithPlainKeys": "--plain", "WithTable": "--store",
+	"WithOwner": "--owner", "WithMargin": "--grace", "WithNamespace": "--namespace", "nodes": "--redis", "WithPlainKeys": "--plain", "WithTable": "--store", "WithPrefix": "--store",
 }
 
 // noTable is what an error says if Migrate cures it.

@@ -309,7 +309,7 @@ func TestStore_ofRedis(t *testing.T) {
 	require.Zero(t, execute(t, cmd).wait())
 	code, _, errs := s.run("migrate")
 	require.Equal(t, 125, code)
-	require.Contains(t, errs, "Redis needs no tables")
+	require.Contains(t, errs, "Redis and etcd need no tables")
 }
 
 // The page shows what PostgreSQL keeps, and its operator can change it.

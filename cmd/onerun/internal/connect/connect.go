@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/redis/go-redis/v9"
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/seed-1795987d/onerun/backend/redlock"
 	"github.com/seed-1795987d/onerun/backend/reentrant"
@@ -38,15 +39,16 @@ type Config struct {
 type Servers struct {
 	// Clients has one client, or one for each node of a RedLock.
 	Clients []redis.UniversalClient
-	// DB and Table are nil on Redis, and there are no Clients on other stores.
+	// DB and Table are nil on Redis and etcd, and there are no Clients on other stores than Redis.
 	DB     *sql.DB
 	Table  Table
+	Etcd   *clientv3.Client // nil on other stores
 	Locker guard.Locker
-	// Address names the database without a user and a password, and TableName the table of the
-	// leases. Both are empty on Redis.
+	// Address names the database or the servers of etcd without a user and a password, and
+	// TableName the table of the leases. They are empty where there is none.
 	Address, TableName string
-	// Unverified says that a PostgreSQL or MySQL is on the network, and that its certificate is not
-	// checked.
+	// Unverified says that a PostgreSQL, MySQL or etcd is on the network, and that its certificate
+	// is not checked.
 	Unverified bool
 	// Plain are the options of single on these servers.
 	Plain []single.Option
@@ -77,8 +79,8 @@ func (s *Servers) HasTable(ctx context.Context) bool {
 	return err == nil
 }
 
-// Open returns clients for the URLs. It does not connect them. Its errors name the flag, and no
-// password. The caller must call Close.
+// Open returns clients for the URLs. It does not connect them, except to an etcd whose URL has a
+// password. Its errors name the flag, and no password. The caller must call Close.
 func Open(c Config) (*Servers, error) {
 	if len(c.URLs) == 0 {
 		return nil, errors.New("--redis: is missing; ONERUN_REDIS, --store and ONERUN_STORE can name the store as well")
@@ -87,7 +89,7 @@ func Open(c Config) (*Servers, error) {
 	for _, store := range []struct {
 		is   func(address string) bool
 		open func(c Config) error
-	}{{isPostgres, s.openPostgres}, {isMySQL, s.openMySQL}, {isSQLite, s.openSQLite}} {
+	}{{isPostgres, s.openPostgres}, {isMySQL, s.openMySQL}, {isSQLite, s.openSQLite}, {isEtcd, s.openEtcd}} {
 		if !slices.ContainsFunc(c.URLs, store.is) {
 			continue
 		}
@@ -137,6 +139,9 @@ func Open(c Config) (*Servers, error) {
 // Close closes the clients.
 func (s *Servers) Close() error {
 	all := []error{closeDB(s.DB)}
+	if s.Etcd != nil {
+		all = append(all, s.Etcd.Close())
+	}
 	for _, client := range s.Clients {
 		all = append(all, client.Close())
 	}

@@ -124,6 +124,7 @@ func TestOpen_namesTheServer(t *testing.T) {
 		"mysql://u:s3cret@host/app?table=leases":   "mysql host:3306/app",
 		"mysql://u:s3cret@/app?socket=/run/m.sock": "mysql /run/m.sock/app",
 		"sqlite:/tmp/a@b.db":                       "sqlite /tmp/a@b.db",
+		"etcd://a.example,[::1]:1":                 "etcd a.example:2379,[::1]:1",
 	} {
 		s := open(t, connect.Config{URLs: []string{address}, Create: true})
 		facts := driver.Describe(s.Locker)

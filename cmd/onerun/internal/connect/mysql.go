@@ -112,9 +112,5 @@ func parseMySQL(address string) (config *mysqldriver.Config, table string, err e
 // isUnverifiedMySQL reports whether the host is reached without TLS, which checks whose it is.
 func isUnverifiedMySQL(config *mysqldriver.Config) bool {
 	host, _, _ := net.SplitHostPort(config.Addr)
-	ip := net.ParseIP(host)
-	if config.Net == "unix" || host == "localhost" || ip != nil && ip.IsLoopback() {
-		return false
-	}
-	return config.TLS == nil
+	return config.Net != "unix" && !isLocal(host) && config.TLS == nil
 }

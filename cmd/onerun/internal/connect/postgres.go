@@ -74,8 +74,7 @@ func (s *Servers) openPostgres(c Config) error {
 // socket need none.
 func isUnverified(config *pgx.ConnConfig) bool {
 	unverified := func(host string, c *tls.Config) bool {
-		ip := net.ParseIP(host)
-		if strings.HasPrefix(host, "/") || host == "localhost" || ip != nil && ip.IsLoopback() {
+		if strings.HasPrefix(host, "/") || isLocal(host) {
 			return false
 		}
 		return c == nil || c.InsecureSkipVerify && c.VerifyPeerCertificate == nil

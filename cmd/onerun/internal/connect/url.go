@@ -3,6 +3,7 @@ package connect
 import (
 	"errors"
 	"fmt"
+	"net"
 	"net/url"
 	"strings"
 
@@ -25,12 +26,18 @@ func Split(list string) (urls []string) {
 	return urls
 }
 
+// isLocal reports whether a host is a loopback address.
+func isLocal(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
 // errURL stands for each error of a parser: the errors of net/url and of go-redis quote what they
 // do not understand, and that may be a password.
 var errURL = errors.New("it is no URL of a Redis (in a user or password, escape special characters: / is %2F)")
 
 // errNoURL is the error of what has no scheme, and may have a password.
-var errNoURL = errors.New("it is no URL of a store, such as redis://, postgres://, mysql:// or sqlite:FILE, " +
+var errNoURL = errors.New("it is no URL of a store, such as redis://, postgres://, mysql://, etcd:// or sqlite:FILE, " +
 	"which is the only one without // (in a user or password, escape special characters: / is %2F)")
 
 // A schemeError is a URL whose scheme is none of ours.
@@ -38,7 +45,7 @@ type schemeError struct{ scheme string }
 
 func (e *schemeError) Error() string {
 	return fmt.Sprintf("its scheme %q is not redis, rediss, unix, redis+cluster, rediss+cluster, "+
-		"redis+sentinel, rediss+sentinel, postgres, postgresql, mysql, mariadb or sqlite (as in sqlite:FILE)", e.scheme)
+		"redis+sentinel, rediss+sentinel, postgres, postgresql, mysql, mariadb, etcd or sqlite (as in sqlite:FILE)", e.scheme)
 }
 
 // kind is what stands behind a URL.

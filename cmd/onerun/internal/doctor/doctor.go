@@ -29,7 +29,7 @@ const (
 	OK      State = "ok"
 	Note    State = "note"    // worth knowing: a promise has a limit
 	Problem State = "problem" // the backend does not work, or loses leases
-	Unknown State = "unknown" // the user has no right to look
+	Unknown State = "unknown" // it cannot be seen, or not by this user
 )
 
 // A Check is one question to one server.
@@ -91,8 +91,11 @@ func Examine(ctx context.Context, servers *connect.Servers, c Config) *Report {
 			found[i] = examine(ctx, client, c)
 		})
 	}
-	if servers.Table != nil {
+	switch {
+	case servers.Table != nil:
 		found = [][]*Server{examineTable(ctx, servers, c)}
+	case servers.Etcd != nil:
+		found = [][]*Server{examineEtcd(ctx, servers, c)}
 	}
 	all.Wait()
 	for _, some := range found {
@@ -107,7 +110,7 @@ func Examine(ctx context.Context, servers *connect.Servers, c Config) *Report {
 		}
 	}
 	r.Backends = backends(r.Servers, servers, c)
-	used := func(b Backend) bool { return (b.Name == c.Backend || servers.Table != nil) && !b.Works }
+	used := func(b Backend) bool { return (b.Name == c.Backend || len(servers.Clients) == 0) && !b.Works }
 	if r.Problems == 0 && slices.ContainsFunc(r.Backends, used) {
 		r.Problems = 1
 	}

@@ -13,6 +13,8 @@ func backends(servers []*Server, of *connect.Servers, c Config) []Backend {
 	case of.Table != nil:
 		on := map[string]func(*Server) Backend{postgresName: onPostgres, mysqlName: onMySQL, sqliteName: onSQLite}
 		return []Backend{on[of.Table.Describe().Name](servers[0])}
+	case of.Etcd != nil:
+		return []Backend{onEtcd(servers[0])}
 	case c.Backend == connect.RedLock:
 		return []Backend{quorum(servers, len(of.Clients))}
 	}

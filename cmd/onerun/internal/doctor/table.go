@@ -58,7 +58,7 @@ func (s *Server) tryTable(ctx context.Context, of *connect.Servers, name string,
 	}
 }
 
-// onTable says what a backend promises, and what it does not, if it works.
+// onTable says what a backend on SQL or etcd promises, and what it does not, if it works.
 func (s *Server) onTable(name string, promises []string, limits ...string) Backend {
 	b := Backend{Name: name, Works: true, Promises: []string{}, Limits: []string{}}
 	for _, check := range s.Checks {
