@@ -59,7 +59,7 @@ func (d *dialect) Change(ctx context.Context, key string, decide sqlstore.Decide
 		if effect == holders.Granted || effect == holders.Joined {
 			ok, err := d.grant(ctx, key, c, last == c.Version)
 			last = c.Version
-			if errors.Is(err, sqlstore.ErrLocked) && locked.lasts(ctx, c.Version) {
+			if errors.Is(err, sqlstore.ErrLocked) && locked.lasts(ctx, c) {
 				return false, nil
 			}
 			return ok, err
@@ -69,25 +69,30 @@ func (d *dialect) Change(ctx context.Context, key string, decide sqlstore.Decide
 	})
 }
 
-// lockTries is how often a grant is tried while the key is locked, which takes about 50 ms.
+// lockTries is how often a grant is tried while the key is locked. That takes about 50 ms, or half
+// a second if the key is shared: it may have room, and grants of others lock it again and again.
 const lockTries = 15
 
 // A patience tells another grant or a renewal, which locks the key for a moment, from a transaction
-// that has checked a fence: a key that is shared may have room for both grants.
+// that has checked a fence.
 type patience struct {
 	version int64 // that was locked
 	tries   int
 }
 
 // lasts pauses, and reports whether to try again a grant that has found the key locked.
-func (p *patience) lasts(ctx context.Context, version int64) bool {
-	if p.version != version {
-		*p = patience{version: version}
+func (p *patience) lasts(ctx context.Context, c sqlstore.Columns) bool {
+	if p.version != c.Version {
+		*p = patience{version: c.Version}
 	}
 	p.tries++
+	longest := 5 * time.Millisecond
+	if c.Sharing != nil {
+		longest = time.Duration(p.tries*p.tries) * time.Millisecond
+	}
 	select {
 	case <-ctx.Done():
-	case <-time.After(time.Millisecond + rand.N(5*time.Millisecond)):
+	case <-time.After(time.Millisecond + rand.N(longest)):
 	}
 	return p.tries < lockTries && ctx.Err() == nil
 }

@@ -77,3 +77,22 @@ func otherDatabase(t *testing.T, server *mysqltest.Server) {
 	mustAcquire(t, named, claim("key", long))
 	exec(t, db, "SELECT k FROM "+database+".leases")
 }
+
+// A claim that shares a key waits half a second for others that lock it: they may leave room.
+func TestTryAcquire_waitsForALockedKeyThatHasRoom(t *testing.T) {
+	t.Parallel()
+	l, db := migrated(t, mysqltest.Start(t).Database(t))
+	share := func() driver.Claim {
+		c := claim("key", long)
+		c.MaxHolders = 2
+		return c
+	}
+	mustAcquire(t, l, share())
+	tx, err := db.BeginTx(t.Context(), nil)
+	require.NoError(t, err)
+	defer tx.Rollback()
+	_, err = tx.ExecContext(t.Context(), `SELECT 1 FROM onerun_leases WHERE k = 'key' FOR UPDATE`)
+	require.NoError(t, err)
+	time.AfterFunc(200*time.Millisecond, func() { _ = tx.Rollback() })
+	mustAcquire(t, l, share())
+}
