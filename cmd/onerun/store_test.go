@@ -139,7 +139,7 @@ func TestStore_commandsOnSQLite(t *testing.T) {
 	require.Contains(t, s.ok("show", "nightly"), "nightly is done")
 	s.ok("forget", "nightly")
 	s.ok("run", "--shared", "k", "--", "true")
-	require.Equal(t, 1, oldRows(t, file, `UPDATE onerun_leases SET forget_on = 1, ends = 1 WHERE key = CAST('nightly' AS BLOB)`))
+	require.Equal(t, 1, oldRows(t, file, `UPDATE onerun_leases SET forget_on = 1, ends = 1, last = 1 WHERE key = CAST('nightly' AS BLOB)`))
 	s.ok("run", "k", "--", "true")
 	require.Zero(t, oldRows(t, file, ``), "each run deletes some")
 	out = s.ok("doctor", "--store=sqlite://"+file)
