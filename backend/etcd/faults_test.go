@@ -73,6 +73,33 @@ func TestFences_growAcrossTheLossOfAllData(t *testing.T) {
 	}
 }
 
+// What a grant has reserved is below the fences of later grants, so a hand-off in a process does not
+// set the clock forward. If each did, fences would get ahead of the clocks of processes, and would
+// go back if all data were lost.
+func TestFences_areReservedWithoutTheClock(t *testing.T) {
+	t.Parallel()
+	client := connect(t, etcdtest.Start(t))
+	l, c := etcd.New(client), claim("key")
+	c.Fences.Reserve = 63
+	c.Fence = awaitGrant(t, l, c).Fence
+	clock := func() string {
+		answer, err := client.Get(within(t, 10*time.Second), "onerun/clock")
+		require.NoError(t, err)
+		require.Len(t, answer.Kvs, 1)
+		return string(answer.Kvs[0].Value)
+	}
+	before := clock()
+	c.Fence, c.Fences.Reserve = c.Fence+63, 0
+	held, err := l.Renew(within(t, 10*time.Second), c)
+	require.NoError(t, err)
+	require.True(t, held)
+	require.Equal(t, before, clock())
+	held, err = l.Release(within(t, 10*time.Second), c, driver.After{})
+	require.NoError(t, err)
+	require.True(t, held)
+	require.Greater(t, awaitGrant(t, l, claim("key")).Fence, c.Fence)
+}
+
 // A server that was killed has every lease that it has granted.
 func TestServer_isKilledAndKeepsLeases(t *testing.T) {
 	t.Parallel()

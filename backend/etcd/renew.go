@@ -131,7 +131,7 @@ func (l *Locker) extend(ctx context.Context, v *view, own *child, c driver.Claim
 	if raise {
 		next.Fence = c.Fence
 		end := c.Fence + uint64(max(c.Fences.Reserve, 0)) //nolint:gosec // not negative
-		if end > v.clock.at(v.revision) {
+		if end >= v.clock.at(v.revision+1) {              // later grants have later revisions
 			then = v.clock.set(v.clock.next(time.Now(), v.revision, end))
 			compare = append(compare, v.clock.unchanged())
 		}
