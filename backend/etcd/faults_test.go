@@ -73,9 +73,9 @@ func TestFences_growAcrossTheLossOfAllData(t *testing.T) {
 	}
 }
 
-// What a grant has reserved is below the fences of later grants, so a hand-off in a process does not
-// set the clock forward. If each did, fences would get ahead of the clocks of processes, and would
-// go back if all data were lost.
+// What a grant has reserved is below the fences of later grants, so a hand-off in a process sets no
+// clock forward. If each did, fences would get ahead of the clocks of processes, and would go back
+// if all data were lost.
 func TestFences_areReservedWithoutTheClock(t *testing.T) {
 	t.Parallel()
 	client := connect(t, etcdtest.Start(t))
@@ -98,6 +98,25 @@ func TestFences_areReservedWithoutTheClock(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, held)
 	require.Greater(t, awaitGrant(t, l, claim("key")).Fence, c.Fence)
+}
+
+// A value that was spoilt by hand fails its own renewal alone.
+func TestRenew_ofASpoiltClaimFailsAlone(t *testing.T) {
+	t.Parallel()
+	client := connect(t, etcdtest.Start(t))
+	l, spoilt, sound := etcd.New(client), claim("spoilt"), claim("sound")
+	awaitGrant(t, l, spoilt)
+	awaitGrant(t, l, sound)
+	_, err := client.Put(within(t, 10*time.Second), "onerun/h/spoilt\x00"+spoilt.ID, "?", clientv3.WithIgnoreLease())
+	require.NoError(t, err)
+	errs := make([]error, 2)
+	driver.Await(within(t, 10*time.Second), l, driver.OpRenew, []driver.Claim{spoilt, sound}, driver.After{},
+		func(i int, a driver.Answer, err error) {
+			errs[i] = err
+			require.Equal(t, i == 1, a.Held)
+		})
+	require.ErrorContains(t, errs[0], "made no sense")
+	require.NoError(t, errs[1])
 }
 
 // A server that was killed has every lease that it has granted.

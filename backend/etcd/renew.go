@@ -96,7 +96,7 @@ func (l *Locker) keepSame(ctx context.Context, claims []driver.Claim) ([]renewed
 			own, err := parseChild(kv)
 			switch {
 			case err != nil:
-				return nil, err
+				all[i] = changed // by itself, it fails alone
 			case own.Kept:
 			case own.lease == ids[i] && claims[i].Fence <= own.fence():
 				if alive[i] {
@@ -131,7 +131,8 @@ func (l *Locker) extend(ctx context.Context, v *view, own *child, c driver.Claim
 	if raise {
 		next.Fence = c.Fence
 		end := c.Fence + uint64(max(c.Fences.Reserve, 0)) //nolint:gosec // not negative
-		if end >= v.clock.at(v.revision+1) {              // later grants have later revisions
+		// Later grants have later revisions.
+		if end >= v.clock.at(v.revision+1) {
 			then = v.clock.set(v.clock.next(time.Now(), v.revision, end))
 			compare = append(compare, v.clock.unchanged())
 		}
