@@ -132,7 +132,7 @@ func call[T any](
 	}
 	if err == nil {
 		var t T
-		if t, err = f(ctx); err == nil {
+		if t, err = f(clientv3.WithRequireLeader(ctx)); err == nil {
 			return t, nil
 		}
 	}

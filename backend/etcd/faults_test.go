@@ -208,6 +208,32 @@ func TestServer_thatIsFullGrantsNothing(t *testing.T) {
 	require.True(t, released)
 }
 
+// A server that is cut off from the others answers that it has no leader, and the client goes on to
+// the next one. Otherwise, one of the three requests of each grant would wait there.
+func TestServer_withoutALeaderIsPassedOver(t *testing.T) {
+	t.Parallel()
+	server, cut := etcdtest.Start(t), etcdtest.StartCluster(t, 3)
+	cut[1].Kill()
+	cut[2].Kill()
+	require.Eventually(t, func() bool {
+		status, err := connect(t, cut[0]).Status(within(t, time.Second), cut[0].Endpoints()[0])
+		return err == nil && status.Leader == 0
+	}, 20*time.Second, 100*time.Millisecond)
+	l := etcd.New(connect(t, server, cut[0])) // that it is another cluster makes no difference
+	for i := range 5 {
+		ctx, c := within(t, 3*time.Second), claim(fmt.Sprint("key", i))
+		g, err := l.TryAcquire(ctx, c)
+		require.NoError(t, err)
+		require.Equal(t, driver.Granted, g.State)
+		held, err := l.Renew(ctx, c)
+		require.NoError(t, err)
+		require.True(t, held)
+		held, err = l.Release(ctx, c, driver.After{})
+		require.NoError(t, err)
+		require.True(t, held)
+	}
+}
+
 // Two prefixes on one server are two stores.
 func TestWithPrefix_separates(t *testing.T) {
 	t.Parallel()

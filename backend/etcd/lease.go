@@ -28,6 +28,10 @@ func (l *Locker) ensure(ctx context.Context, id int64, ttl time.Duration) error 
 // keepAlive has leases begin anew, and returns which of them still exist. This writes nothing to
 // the log of the servers. The server answers in order.
 func (l *Locker) keepAlive(ctx context.Context, ids []int64) ([]bool, error) {
+	return withLeader(ctx, func() ([]bool, error) { return l.keepAliveOnce(ctx, ids) })
+}
+
+func (l *Locker) keepAliveOnce(ctx context.Context, ids []int64) ([]bool, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // ends the stream
 	stream, err := l.leases.LeaseKeepAlive(ctx)
