@@ -110,7 +110,7 @@ func recipeFiles(t *testing.T) (paths []string) {
 			return err
 		}
 		path = filepath.ToSlash(path)
-		test := strings.HasSuffix(path, "_test.go")
+		test := strings.HasSuffix(path, "_test.go") || strings.HasPrefix(path, "internal/testkit/")
 		switch {
 		case filepath.Ext(path) == ".md",
 			filepath.Ext(path) == ".go" && (!test || strings.Contains(filepath.Base(path), "example")):
