@@ -200,13 +200,15 @@ func (m *member) breaks(key string) error {
 
 // write acquires and releases keys until the process is killed.
 func (m *member) write() error {
+	// A process that was killed may have left its keys held.
+	written := 0
 	for i := 0; ; i++ {
-		lease, err := m.acquire(fmt.Sprint("written ", i%10))
+		lease, err := m.acquire(fmt.Sprint("written by ", os.Getpid(), " ", i%10))
 		if err != nil {
 			continue
 		}
 		_ = lease.Release(context.Background())
-		if i == 0 {
+		if written++; written == 1 {
 			fmt.Println("writing")
 		}
 	}
