@@ -42,10 +42,10 @@ func parts() []part {
 
 func sim(f *flag.FlagSet) runFunc {
 	seeds := f.Int("seeds", 5000, "how many seeds for each backend")
-	short := f.Bool("short", false, "252 seeds in all, and what finds out when the simulation is broken")
+	short := f.Bool("short", false, "180 seeds in all, and what finds out when the simulation is broken")
 	return func(ctx context.Context, c console) error {
 		if *short {
-			c.say("the simulation: 252 seeds, and what finds out when it is broken")
+			c.say("the simulation: 180 seeds, and what finds out when it is broken")
 			return c.test(ctx, "-timeout", "15m", verify+"simulation")
 		}
 		return c.with(fmt.Sprint("ONERUN_SIM_SEEDS=", *seeds)).test(ctx, "-timeout", "60m", "-run", "Simulation", verify+"simulation")
