@@ -46,7 +46,7 @@ func TestRunbook_commandsRunOnMySQLAndSQLite(t *testing.T) {
 			script := "set -eu\n"
 			for _, block := range shellBlock.FindAllSubmatch(page, -1) {
 				for line := range strings.Lines(string(block[1])) {
-					if !strings.Contains(line, "--backend reentrant") { // which is on Redis
+					if !strings.Contains(line, "--backend reentrant") { // that is on Redis alone
 						script += line
 					}
 				}
