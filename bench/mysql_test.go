@@ -5,13 +5,11 @@ import (
 	"database/sql"
 	"fmt"
 	"testing"
-	"time"
 
 	_ "github.com/go-sql-driver/mysql" // the driver "mysql"
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-1795987d/onerun/backend/mysql"
-	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/internal/testkit/mysqltest"
 )
 
@@ -24,34 +22,8 @@ func BenchmarkMySQL(b *testing.B) {
 		db, err := sql.Open("mysql", server.Database(b))
 		require.NoError(b, err)
 		b.Cleanup(func() { _ = db.Close() })
-		db.SetMaxOpenConns(16)
-		db.SetMaxIdleConns(16)
-		for _, i := range []struct {
-			name string
-			do   keyed
-		}{
-			{"onerun", guardedByMySQL(b, db)},
-			{"onerun-once", guardedByMySQL(b, db, guard.WithOnce(time.Hour))},
-			{"get-lock", getLock},
-		} {
-			for _, g := range []int{1, 16} {
-				b.Run(fmt.Sprintf("impl=%s/fsync=%s/g=%d", i.name, durable, g), func(b *testing.B) {
-					keyedBy(b, g, db, i.do)
-				})
-			}
-		}
+		onTable(b, durable, db, mysql.New(db), []sqlImpl{{"get-lock", getLock}})
 	}
-}
-
-func guardedByMySQL(b *testing.B, db *sql.DB, opts ...guard.Option) keyed {
-	b.Helper()
-	locker := mysql.New(db)
-	require.NoError(b, locker.Migrate(b.Context()))
-	g, err := guard.New(locker)
-	require.NoError(b, err)
-	b.Cleanup(func() { _ = g.Close(context.Background()) })
-	nop := func(context.Context) error { return nil }
-	return func(ctx context.Context, _ *sql.DB, key string) error { return g.Do(ctx, key, nop, opts...) }
 }
 
 func getLock(ctx context.Context, db *sql.DB, key string) error {

@@ -26,6 +26,18 @@ import (
 // A keyed does something for a key that nobody else does for it at the same time.
 type keyed func(ctx context.Context, db *sql.DB, key string) error
 
+// A migrator is a backend on a table.
+type migrator interface {
+	guard.Locker
+	Migrate(ctx context.Context) error
+}
+
+// A sqlImpl is one way to do it.
+type sqlImpl struct {
+	name string
+	do   keyed
+}
+
 // BenchmarkPostgres has callers with a key of their own each. Each pair of onerun commits twice;
 // advisory locks write nop, have no lease and no fence, and need a session or a transaction
 // for as long as they are held. A unique job of River is inserted, and not worked: that compares
@@ -36,24 +48,29 @@ func BenchmarkPostgres(b *testing.B) {
 		db, err := sql.Open("pgx", server.DSN())
 		require.NoError(b, err)
 		b.Cleanup(func() { _ = db.Close() })
-		db.SetMaxOpenConns(16)
-		db.SetMaxIdleConns(16)
-		impls := []struct {
-			name string
-			do   keyed
-		}{
-			{"onerun", guardedBySQL(b, db)},
-			{"onerun-once", guardedBySQL(b, db, guard.WithOnce(time.Hour))},
+		onTable(b, durable, db, postgres.New(db), []sqlImpl{
 			{"session-advisory", sessionAdvisory},
 			{"transaction-advisory", transactionAdvisory},
 			{"river-unique", riverUnique(b, server.DSN())},
-		}
-		for _, i := range impls {
-			for _, g := range []int{1, 16} {
-				b.Run(fmt.Sprintf("impl=%s/fsync=%s/g=%d", i.name, durable, g), func(b *testing.B) {
-					keyedBy(b, g, db, i.do)
-				})
-			}
+		})
+	}
+}
+
+// onTable runs the benchmarks of a backend on a table and of its peers, by 1 caller and by 16.
+func onTable(b *testing.B, durable string, db *sql.DB, locker migrator, peers []sqlImpl) {
+	b.Helper()
+	db.SetMaxOpenConns(16)
+	db.SetMaxIdleConns(16)
+	require.NoError(b, locker.Migrate(b.Context()))
+	ours := []sqlImpl{
+		{"onerun", guardedBySQL(b, locker)},
+		{"onerun-once", guardedBySQL(b, locker, guard.WithOnce(time.Hour))},
+	}
+	for _, i := range append(ours, peers...) {
+		for _, g := range []int{1, 16} {
+			b.Run(fmt.Sprintf("impl=%s/fsync=%s/g=%d", i.name, durable, g), func(b *testing.B) {
+				keyedBy(b, g, db, i.do)
+			})
 		}
 	}
 }
@@ -80,10 +97,8 @@ func keyedBy(b *testing.B, callers int, db *sql.DB, do keyed) {
 	all.Wait()
 }
 
-func guardedBySQL(b *testing.B, db *sql.DB, opts ...guard.Option) keyed {
+func guardedBySQL(b *testing.B, locker guard.Locker, opts ...guard.Option) keyed {
 	b.Helper()
-	locker := postgres.New(db)
-	require.NoError(b, locker.Migrate(b.Context()))
 	g, err := guard.New(locker)
 	require.NoError(b, err)
 	b.Cleanup(func() { _ = g.Close(context.Background()) })

@@ -286,7 +286,7 @@ func TestLong_theLeaderIsKilledAndFrozen(t *testing.T) {
 				require.False(t, err == nil && answer.State == driver.Granted, "a lease was forgotten")
 			}
 			repair()
-			time.Sleep(2 * time.Second)
+			time.Sleep(2 * time.Second) // the server joins the others again
 			leases.Range(func(_, lease any) bool {
 				require.NoError(t, context.Cause(lease.(*guard.Lease).Context()))
 				all.Go(func() { require.NoError(t, lease.(*guard.Lease).Release(t.Context())) })

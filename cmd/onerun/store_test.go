@@ -59,22 +59,12 @@ func (s *postgresSite) ok(args ...string) (out string) {
 	return out
 }
 
-// A team without Redis uses every command.
-func TestStore_allCommandsOnPostgreSQL(t *testing.T) {
-	s := newPostgresSite(t)
-	code, out, errs := s.run("run", "report", "--", "true")
-	require.Equal(t, 125, code, out)
-	require.Contains(t, errs, `"onerun migrate" creates the table`)
-	require.NotContains(t, errs, s.url)
-	code, out, _ = s.run("doctor")
-	require.Equal(t, 1, code, out)
-	require.Contains(t, out, `"onerun migrate" creates the table`)
-	require.Equal(t, 2, strings.Count(out, "onerun migrate"), "a check, and the summary: "+out)
-	require.Regexp(t, `^created onerun_leases in \S+:\d+/\w+\n$`, s.ok("migrate"))
-	require.Regexp(t, `^nothing to do: \S+ has onerun_leases\n$`, s.ok("migrate"))
-
+// holdsAndMarks uses a lease and a marker, by all commands that show or end them.
+func (s *postgresSite) holdsAndMarks() {
+	t := s.t
+	t.Helper()
 	holder := execute(t, s.command("run", "--ttl=9s", "--label=web-1", "report", "--", "sh", "-c", "echo $ONERUN_FENCE$ONERUN_STORE >fence; exec sleep 100"))
-	require.NotContains(t, s.written("fence"), "postgres")
+	require.Regexp(t, `^\d+\s*$`, s.written("fence"), "the command does not see the store")
 	require.Regexp(t, `(?s)^report is held\n +by +web-1\n  since`, s.ok("show", "report"))
 	require.Regexp(t, `(?m)^report +held +\S+ +\S+ +web-1$`, s.ok("ls"))
 	require.Equal(t, 75, first(s.run("run", "report", "--", "true")))
@@ -89,6 +79,23 @@ func TestStore_allCommandsOnPostgreSQL(t *testing.T) {
 	s.ok("hold", "migration", "--for=1h")
 	s.ok("break", "--now", "migration")
 	s.ok("run", "--shared", "k", "--", "true")
+}
+
+// A team without Redis uses every command.
+func TestStore_allCommandsOnPostgreSQL(t *testing.T) {
+	s := newPostgresSite(t)
+	code, out, errs := s.run("run", "report", "--", "true")
+	require.Equal(t, 125, code, out)
+	require.Contains(t, errs, `"onerun migrate" creates the table`)
+	require.NotContains(t, errs, s.url)
+	code, out, _ = s.run("doctor")
+	require.Equal(t, 1, code, out)
+	require.Contains(t, out, `"onerun migrate" creates the table`)
+	require.Equal(t, 2, strings.Count(out, "onerun migrate"), "a check, and the summary: "+out)
+	require.Regexp(t, `^created onerun_leases in \S+:\d+/\w+\n$`, s.ok("migrate"))
+	require.Regexp(t, `^nothing to do: \S+ has onerun_leases\n$`, s.ok("migrate"))
+
+	s.holdsAndMarks()
 	code, _, errs = s.run("run", "--fair", "k", "--", "true")
 	require.Equal(t, 125, code)
 	require.Contains(t, errs, "--fair: the backend keeps no queue")
@@ -126,19 +133,7 @@ func TestStore_commandsOnSQLite(t *testing.T) {
 	_, out, _ = s.run("doctor", "--store=sqlite:app.db")
 	require.Contains(t, out, `"onerun migrate" turns on WAL`, "the file of an application")
 
-	holder := execute(t, s.command("run", "--ttl=9s", "--label=web-1", "report", "--", "sh", "-c", "echo >began; exec sleep 100"))
-	s.written("began")
-	require.Regexp(t, `(?s)^report is held\n +by +web-1\n  since`, s.ok("show", "report"))
-	require.Regexp(t, `(?m)^report +held +\S+ +\S+ +web-1$`, s.ok("ls"))
-	require.Equal(t, 75, first(s.run("run", "report", "--", "true")))
-	require.Regexp(t, `^broken: report was held by web-1`, s.ok("break", "report", "--by=alice"))
-	s.ok("run", "--wait=20s", "report", "--", "true")
-	require.Equal(t, 124, holder.wait())
-	require.Regexp(t, `alice +break +report`, s.ok("log"))
-	s.ok("run", "--once=1h", "nightly", "--", "true")
-	require.Contains(t, s.ok("show", "nightly"), "nightly is done")
-	s.ok("forget", "nightly")
-	s.ok("run", "--shared", "k", "--", "true")
+	s.holdsAndMarks()
 	require.Equal(t, 1, oldRows(t, file, `UPDATE onerun_leases SET forget_on = 1, ends = 1, last = 1 WHERE key = CAST('nightly' AS BLOB)`))
 	s.ok("run", "k", "--", "true")
 	require.Zero(t, oldRows(t, file, ``), "each run deletes some")
@@ -200,19 +195,7 @@ func TestStore_commandsOnMySQL(t *testing.T) {
 	require.Equal(t, "created onerun_leases in "+socket+"/"+database+"\n", s.ok("migrate"))
 	require.Equal(t, "nothing to do: "+socket+"/"+database+" has onerun_leases\n", s.ok("migrate"))
 
-	holder := execute(t, s.command("run", "--ttl=9s", "--label=web-1", "report", "--", "sh", "-c", "echo >began; exec sleep 100"))
-	s.written("began")
-	require.Regexp(t, `(?s)^report is held\n +by +web-1\n  since`, s.ok("show", "report"))
-	require.Regexp(t, `(?m)^report +held +\S+ +\S+ +web-1$`, s.ok("ls"))
-	require.Equal(t, 75, first(s.run("run", "report", "--", "true")))
-	require.Regexp(t, `^broken: report was held by web-1`, s.ok("break", "report", "--by=alice"))
-	s.ok("run", "--wait=20s", "report", "--", "true")
-	require.Equal(t, 124, holder.wait())
-	require.Regexp(t, `alice +break +report`, s.ok("log"))
-	s.ok("run", "--once=1h", "nightly", "--", "true")
-	require.Contains(t, s.ok("show", "nightly"), "nightly is done")
-	s.ok("forget", "nightly")
-	s.ok("run", "--shared", "k", "--", "true")
+	s.holdsAndMarks()
 	out = s.ok("doctor", "--store=mariadb"+strings.TrimPrefix(s.url, "mysql"))
 	require.Contains(t, out, "mysql "+socket+"/"+database+"\n")
 	require.Contains(t, out, "mysql: promises here")
