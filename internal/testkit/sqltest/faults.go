@@ -83,23 +83,24 @@ func frozen(t *testing.T, s *Store) {
 // The outcome of a statement whose connection is cut is unknown.
 func connectionsAreCut(t *testing.T, s *Store) {
 	lines := make([]line, 2)
-	suite := s.Suite(t, s.dialed(t, lines[0].dial), s.dialed(t, lines[1].dial))
+	here, there := s.dialed(t, lines[0].dial), s.dialed(t, lines[1].dial)
+	suite := s.Suite(t, here, there)
 	admin := s.Client(t)
 	suite.New = func(t testing.TB) guard.Locker {
 		Exec(t, admin, s.Empty)
-		return suite.Again(t, nil)
+		return s.New(here)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	var cutting sync.WaitGroup
-	cutting.Go(func() {
-		for i := 0; ctx.Err() == nil; i++ {
-			lines[i%2].cut()
-			time.Sleep(50 * time.Millisecond) // most calls are to succeed
-		}
-	})
+	for i := range lines {
+		cutting.Go(func() { lines[i].keepCutting(ctx) })
+	}
 	guardtest.RunExclusion(t, suite)
 	cancel()
 	cutting.Wait()
+	for i := range lines {
+		require.Greater(t, lines[i].dials.Load(), int64(10), "each process is to be cut off again and again")
+	}
 }
 
 // Callers that want a slow store, and leave, cost no held lease.

@@ -11,7 +11,7 @@ import (
 
 // A line has connections to a server that can be cut, and on which each reply can take longer.
 type line struct {
-	delay, dials atomic.Int64
+	delay, dials, replied atomic.Int64
 
 	mu    sync.Mutex
 	conns []net.Conn
@@ -30,6 +30,18 @@ func (l *line) dial(ctx context.Context, network, address string) (net.Conn, err
 	go func() { _, _ = io.Copy(server, end); _ = server.Close() }()
 	go l.replies(end, server)
 	return client, nil
+}
+
+// keepCutting closes all connections again and again, until ctx ends. It waits for some replies in
+// between, so that most calls succeed, however slow the server is.
+func (l *line) keepCutting(ctx context.Context) {
+	const replies = 60 // connections of a pool that dials anew have less than 20
+	for ctx.Err() == nil {
+		l.cut()
+		for begin := l.replied.Load(); l.replied.Load() < begin+replies && ctx.Err() == nil; {
+			time.Sleep(50 * time.Millisecond)
+		}
+	}
 }
 
 // cut closes all connections.
@@ -63,6 +75,7 @@ func (l *line) replies(client, server net.Conn) {
 		if err != nil {
 			return
 		}
+		l.replied.Add(1)
 		pieces <- piece{buffer[:n], time.Now().Add(time.Duration(l.delay.Load()))}
 	}
 }
