@@ -141,3 +141,79 @@ func isNil(w http.ResponseWriter) bool {
 	v := reflect.ValueOf(w)
 	return !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil()
 }
+
+// http.TimeoutHandler inside of the middleware answers with status 503 and returns while its
+// handler still runs. The middleware would then release the key, and a retry would run beside the
+// first request.
+
+// isTimeoutHandler reports whether h is what http.TimeoutHandler returns.
+func isTimeoutHandler(h http.Handler) bool {
+	return reflect.TypeOf(h).String() == "*http.timeoutHandler"
+}
+
+// ofTimeoutHandler reports whether w is the writer of an http.TimeoutHandler in front.
+func ofTimeoutHandler(w http.ResponseWriter) bool {
+	return reflect.TypeOf(w).String() == "*http.timeoutWriter"
+}
+
+// errTimeoutHandler is the cause if a TimeoutHandler has answered.
+var errTimeoutHandler = errors.New("guardhttp: http.TimeoutHandler is inside of the middleware and has answered with status 503, " +
+	"so the handler may still run: put it outside")
+
+// byTimeoutHandler reports whether a TimeoutHandler inside of the middleware is calling. It is
+// asked only about answers with status 503.
+func byTimeoutHandler() bool {
+	for frame := range callers {
+		switch {
+		case frame.Function == "net/http.(*timeoutHandler).ServeHTTP":
+			return true
+		case strings.HasSuffix(frame.Function, "(*exchange).pass"):
+			return false
+		}
+	}
+	return false
+}
+
+// echo.WrapMiddleware makes an echo middleware out of this one. echo answers the error of a
+// handler only when all middleware has returned. Until then, a handler that has failed looks like
+// one that has written nothing.
+
+// errWrapMiddleware is the cause if a handler behind echo.WrapMiddleware has written nothing.
+var errWrapMiddleware = errors.New("guardhttp: a handler behind echo.WrapMiddleware has written nothing, and may have failed: " +
+	"use the recipe for echo in middleware/http/frameworks")
+
+// byWrapMiddleware reports whether echo.WrapMiddleware has called the middleware. It is asked only
+// about handlers that have written nothing, or have panicked.
+func byWrapMiddleware() bool {
+	outside := false // of the middleware: the frames of a handler that panics come first
+	for frame := range callers {
+		// The compiler may have copied the function into its caller, which then names it.
+		_, closure, wrap := strings.Cut(frame.Function, ".WrapMiddleware.")
+		switch {
+		case strings.HasSuffix(frame.Function, "(*middleware).wrap.func1"):
+			outside = true
+		case outside && wrap && strings.Contains(frame.File, "/labstack/echo/"):
+			// The closure that calls the handler has one more.
+			return strings.Count(closure, ".") == 1
+		}
+	}
+	return false
+}
+
+// callers yields the calls that have led here, the last one first.
+func callers(yield func(runtime.Frame) bool) {
+	var counters [64]uintptr
+	for skip := 2; ; skip += len(counters) {
+		n := runtime.Callers(skip, counters[:])
+		frames := runtime.CallersFrames(counters[:n])
+		for more := n > 0; more; {
+			var frame runtime.Frame
+			if frame, more = frames.Next(); !yield(frame) {
+				return
+			}
+		}
+		if n < len(counters) {
+			return
+		}
+	}
+}

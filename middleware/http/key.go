@@ -199,3 +199,17 @@ func formValues(r *http.Request, field string) ([]string, error) {
 	}
 	return nil, errNoForm
 }
+
+// identity returns the key under which the store knows a request.
+func (m *middleware) identity(scope, key, host string, r *http.Request) string {
+	return m.Stored(scope, key, "path", host, r.Method, requestPath(r), r.URL.EscapedPath())
+}
+
+// requestPath returns the path that the client sent, which may have been cut since
+// (http.StripPrefix).
+func requestPath(r *http.Request) string {
+	if u, err := url.ParseRequestURI(r.RequestURI); err == nil {
+		return u.EscapedPath()
+	}
+	return ""
+}

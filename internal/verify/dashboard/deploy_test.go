@@ -133,7 +133,7 @@ func TestDeploy_wordsAreThoseOfTheCode(t *testing.T) {
 	for line := range strings.Lines(results) {
 		switch adapter, words, _ := strings.Cut(line, " "); adapter {
 		case "http", "grpc":
-			results := code("../../../middleware/idempotency/result.go", "Result")
+			results := code("../../../middleware/idempotency/outcome.go", "Result")
 			if adapter == "grpc" { // gRPC itself bounds a message
 				results = slices.DeleteFunc(results, func(r string) bool { return r == "body_too_large" })
 			}

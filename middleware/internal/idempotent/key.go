@@ -11,6 +11,26 @@ import (
 	"github.com/seed-1795987d/onerun/middleware/internal/keys"
 )
 
+// An Adapter is a package that adapts a transport. The zero Adapter is none.
+type Adapter uint8
+
+// The adapters.
+const (
+	HTTP Adapter = iota + 1
+	GRPC
+)
+
+// String returns the name in reports, which is also the default name of the work.
+func (a Adapter) String() string {
+	if a == GRPC {
+		return "grpc"
+	}
+	return "http"
+}
+
+// Package returns the name of the adapter's package, with which its errors begin.
+func (a Adapter) Package() string { return "guard" + a.String() }
+
 // MaxKey is the longest key in bytes, of those that are not read from a header or metadata.
 const MaxKey = 4096
 
@@ -77,43 +97,6 @@ func (a Adapter) JoinKeys(n int, part func(i int) (string, error)) (string, erro
 	}
 	sum := keys.Hash(parts...)
 	return hex.EncodeToString(sum[:]), nil
-}
-
-// OfKey returns the result of a call whose KeyFunc has returned key and err: it is empty if there
-// is a key.
-func (s *Settings) OfKey(key string, err error, required bool) (idempotency.Result, error) {
-	invalid := (*idempotency.KeyError)(nil)
-	switch {
-	case errors.Is(err, idempotency.ErrUnguarded):
-		return idempotency.Untouched, nil
-	case !errors.Is(err, idempotency.ErrNoKey) && (err != nil || key != ""):
-	case required:
-		return idempotency.KeyMissing, err
-	default:
-		return idempotency.Untouched, nil
-	}
-	switch {
-	case err == nil:
-		return "", nil
-	case errors.As(err, &invalid):
-		return idempotency.KeyInvalid, err
-	default:
-		return idempotency.Refused, err
-	}
-}
-
-// OfScope returns the result of a call whose scope and err WithScope has returned: it is empty if
-// there is a scope.
-func (s *Settings) OfScope(scope string, err error) (idempotency.Result, error) {
-	switch {
-	case errors.Is(err, idempotency.ErrUnguarded):
-		return idempotency.Untouched, nil
-	case err != nil:
-		return idempotency.Refused, fmt.Errorf("%s: the scope: %w", s.Adapter.Package(), err)
-	case scope == "":
-		return idempotency.Refused, errors.New(s.Adapter.Package() + ": the scope is empty")
-	}
-	return "", nil
 }
 
 // Stored returns the key under which the store knows a call: a hash, so that the store does not

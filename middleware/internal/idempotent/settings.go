@@ -25,26 +25,6 @@ type Settings struct {
 	Records int  // bytes of an answer that are recorded, or -1 if no answer is
 }
 
-// An Adapter is a package that adapts a transport. The zero Adapter is none.
-type Adapter uint8
-
-// The adapters.
-const (
-	HTTP Adapter = iota + 1
-	GRPC
-)
-
-// String returns the name in reports, which is also the default name of the work.
-func (a Adapter) String() string {
-	if a == GRPC {
-		return "grpc"
-	}
-	return "http"
-}
-
-// Package returns the name of the adapter's package, with which its errors begin.
-func (a Adapter) Package() string { return "guard" + a.String() }
-
 // Defaults returns the default settings of an adapter.
 func Defaults(a Adapter) Settings {
 	return Settings{Settings: idempotency.Defaults(), Adapter: a, Patience: shadowPatience}
