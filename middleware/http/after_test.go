@@ -139,7 +139,7 @@ func TestAfter_aGoroutineOfTheHandlerWritesNothing(t *testing.T) {
 					}})
 				first, _ := site.try(t, http.MethodPost, "/things", "", contentHeader("Idempotency-Key", rand.Text()))
 				if name == "its time is up" {
-					first.requireRefused(t, http.StatusServiceUnavailable, "given_up")
+					requireProblem(t, first, http.StatusServiceUnavailable, "given_up")
 				}
 				require.Empty(t, first.header["X-Late"])
 				site.outcome(t)

@@ -39,7 +39,7 @@ func TestContent_bodiesAtTheCap(t *testing.T) {
 			ran, leases := site.ran.Load(), len(site.leases(t))
 			for _, size := range []int{most + 1, 2 * most, 100 * most} {
 				a := site.post(t, fmt.Sprint(how, size), strings.Repeat("b", size), edit)
-				a.requireRefused(t, http.StatusRequestEntityTooLarge, idempotency.BodyTooLarge)
+				requireProblem(t, a, http.StatusRequestEntityTooLarge, idempotency.BodyTooLarge)
 				o := site.outcome(t)
 				require.Equal(t, idempotency.BodyTooLarge, o.Result)
 				var large *http.MaxBytesError
@@ -59,14 +59,14 @@ func TestContent_announcedBodyThatIsTooLarge(t *testing.T) {
 	conn := site.dial(t)
 	conn.say(t, "POST /things HTTP/1.1", "Host: a", "X-Tenant: acme", "Idempotency-Key: k", "Content-Length: 11", "Expect: 100-continue", "")
 	a := conn.receive(t) // without a byte of the body, and without a 100 Continue
-	a.requireRefused(t, http.StatusRequestEntityTooLarge, idempotency.BodyTooLarge)
+	requireProblem(t, a, http.StatusRequestEntityTooLarge, idempotency.BodyTooLarge)
 	require.True(t, a.close)
 	site.requireRan(t, 0)
 	require.Empty(t, site.leases(t))
 
 	none := contentRedis(t).site(t, contentSetup{handler: contentEcho, opts: []guardhttp.Option{guardhttp.WithMaxBody(0)}})
 	require.Equal(t, http.StatusOK, none.post(t, "k", "").status)
-	none.post(t, "k2", "b").requireRefused(t, http.StatusRequestEntityTooLarge, idempotency.BodyTooLarge)
+	requireProblem(t, none.post(t, "k2", "b"), http.StatusRequestEntityTooLarge, idempotency.BodyTooLarge)
 }
 
 // Row 28: without anything that needs the body there is no cap, and the body is left to the

@@ -1,10 +1,10 @@
 package guardhttp_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"io"
-	"log"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
@@ -46,23 +46,20 @@ func lifeGuard(t *testing.T, store guard.Locker, opts ...guard.Option) *guard.Gu
 }
 
 // lifeIdempotent returns the handler behind a middleware over g, and the log of its outcomes.
-func lifeIdempotent(t *testing.T, g *guard.Guard, h http.HandlerFunc, opts ...guardhttp.Option) (http.Handler, *lifeLog) {
+func lifeIdempotent(t *testing.T, g *guard.Guard, h http.HandlerFunc, opts ...guardhttp.Option) (http.Handler, *outcomeLog) {
 	t.Helper()
-	seen := new(lifeLog)
-	opts = append([]guardhttp.Option{guardhttp.WithScope(lifeTenant), idempotency.WithObserver(seen.observer())}, opts...)
+	seen := new(outcomeLog)
+	opts = append([]guardhttp.Option{guardhttp.WithScope(tenant), idempotency.WithObserver(seen.observer())}, opts...)
 	idempotent, err := guardhttp.New(g, guardhttp.IdempotencyKey, opts...)
 	require.NoError(t, err)
 	return idempotent(h), seen
 }
 
-// lifeTenant is the scope of the requests of lifeSend.
-func lifeTenant(r *http.Request) (string, error) { return r.Header.Get("X-Tenant"), nil }
-
 // A lifeServer is an HTTP server and a client of it.
 type lifeServer struct {
-	*httptest.Server
+	URL    string
 	client *http.Client
-	log    *lifeLog // the outcomes of its requests, if it is lifeServe's
+	log    *outcomeLog // the outcomes of its requests, if it is lifeServe's
 }
 
 // lifeServe serves h behind a middleware over g.
@@ -77,27 +74,13 @@ func lifeServe(t *testing.T, g *guard.Guard, h http.HandlerFunc, opts ...guardht
 // lifeListen serves h. Handlers must not go on for long after t.Context() has ended.
 func lifeListen(t *testing.T, h http.Handler) *lifeServer {
 	t.Helper()
-	return lifeListenTo(t, h, lifeProtocols["HTTP/1.1"])
+	return lifeListenTo(t, h, false)
 }
 
-// lifeProtocols are the versions of HTTP that servers and clients speak, without TLS.
-var lifeProtocols = map[string]*http.Protocols{"HTTP/1.1": new(http.Protocols), "HTTP/2": new(http.Protocols)}
-
-func init() {
-	lifeProtocols["HTTP/1.1"].SetHTTP1(true)
-	lifeProtocols["HTTP/2"].SetUnencryptedHTTP2(true)
-}
-
-func lifeListenTo(t *testing.T, h http.Handler, protocols *http.Protocols) *lifeServer {
+func lifeListenTo(t *testing.T, h http.Handler, http2 bool) *lifeServer {
 	t.Helper()
-	s := httptest.NewUnstartedServer(h)
-	s.Config.Protocols = protocols
-	s.Config.ErrorLog = log.New(io.Discard, "", 0) // some tests panic
-	s.Start()
-	t.Cleanup(s.Close)
-	client := lifeClient(t)
-	client.Transport.(*http.Transport).Protocols = protocols
-	return &lifeServer{Server: s, client: client}
+	address, client := contentServer(t, h, http2, io.Discard)
+	return &lifeServer{URL: address, client: client}
 }
 
 // lifeClient returns a client with connections of its own.
@@ -107,23 +90,13 @@ func lifeClient(t *testing.T) *http.Client {
 	return &http.Client{Transport: transport}
 }
 
-// A lifeAnswer is what a client got.
-type lifeAnswer struct {
-	status int
-	header http.Header
-	body   string
-	err    error // why there is no answer, or not all of it
-}
-
-func (a lifeAnswer) replayed() bool { return a.header.Get("Idempotency-Replayed") == "true" }
-
 // lifeSend sends a POST with the key and the body, and headers as pairs of name and value.
-func lifeSend(ctx context.Context, c *http.Client, url, key, body string, headers ...string) (a lifeAnswer) {
+func lifeSend(ctx context.Context, c *http.Client, url, key, body string, headers ...string) (a httpAnswer) {
 	ctx, cancel := context.WithTimeout(ctx, 2*lifeSoon) // so that a test ends which waits in vain
 	defer cancel()
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader(body))
 	if err != nil {
-		return lifeAnswer{err: err}
+		return httpAnswer{err: err}
 	}
 	r.GetBody = nil // net/http would send a request with this header again on its own
 	r.Header.Set("X-Tenant", "acme")
@@ -133,17 +106,13 @@ func lifeSend(ctx context.Context, c *http.Client, url, key, body string, header
 	for i := 0; i < len(headers); i += 2 {
 		r.Header.Set(headers[i], headers[i+1])
 	}
-	response, err := c.Do(r)
-	if err != nil {
-		return lifeAnswer{err: err}
-	}
-	defer response.Body.Close()
-	all, err := io.ReadAll(response.Body)
-	return lifeAnswer{response.StatusCode, response.Header, string(all), err}
+	a, err = do(c, r)
+	a.err = cmp.Or(err, a.err)
+	return a
 }
 
 // post sends a request and returns the answer to it.
-func (s *lifeServer) post(t *testing.T, key, body string, headers ...string) lifeAnswer {
+func (s *lifeServer) post(t *testing.T, key, body string, headers ...string) httpAnswer {
 	t.Helper()
 	a := lifeSend(t.Context(), s.client, s.URL, key, body, headers...)
 	require.NoError(t, a.err)
@@ -151,15 +120,15 @@ func (s *lifeServer) post(t *testing.T, key, body string, headers ...string) lif
 }
 
 // start sends a request in the background. The channel has room for the answer.
-func (s *lifeServer) start(ctx context.Context, key, body string, headers ...string) <-chan lifeAnswer {
-	answers := make(chan lifeAnswer, 1)
+func (s *lifeServer) start(ctx context.Context, key, body string, headers ...string) <-chan httpAnswer {
+	answers := make(chan httpAnswer, 1)
 	go func() { answers <- lifeSend(ctx, s.client, s.URL, key, body, headers...) }()
 	return answers
 }
 
 // requireProblem checks that the answer is the middleware's own, for that reason, and returns its
 // Retry-After in seconds, 0 if there is none.
-func requireProblem(t *testing.T, a lifeAnswer, status int, code idempotency.Result) int {
+func requireProblem(t *testing.T, a httpAnswer, status int, code idempotency.Result) int {
 	t.Helper()
 	require.NoError(t, a.err)
 	require.Equal(t, status, a.status, a.body)
@@ -180,7 +149,7 @@ func requireProblem(t *testing.T, a lifeAnswer, status int, code idempotency.Res
 }
 
 // requireRan checks that the answer is a handler's, at first hand.
-func requireRan(t *testing.T, a lifeAnswer, status int, body string) {
+func requireRan(t *testing.T, a httpAnswer, status int, body string) {
 	t.Helper()
 	require.NoError(t, a.err)
 	require.Equal(t, status, a.status, a.body)
@@ -189,7 +158,7 @@ func requireRan(t *testing.T, a lifeAnswer, status int, body string) {
 }
 
 // requireReplay checks that the answer is a handler's, at second hand.
-func requireReplay(t *testing.T, a lifeAnswer, status int, body string) {
+func requireReplay(t *testing.T, a httpAnswer, status int, body string) {
 	t.Helper()
 	require.NoError(t, a.err)
 	require.Equal(t, status, a.status, a.body)
@@ -205,13 +174,13 @@ func requireSameText(t *testing.T, want, got string) {
 	}
 }
 
-// A lifeLog keeps Outcomes.
-type lifeLog struct {
+// An outcomeLog keeps Outcomes.
+type outcomeLog struct {
 	mu  sync.Mutex
 	all []idempotency.Outcome
 }
 
-func (l *lifeLog) observer() func(context.Context, idempotency.Outcome) {
+func (l *outcomeLog) observer() func(context.Context, idempotency.Outcome) {
 	return func(_ context.Context, o idempotency.Outcome) {
 		l.mu.Lock()
 		defer l.mu.Unlock()
@@ -219,21 +188,21 @@ func (l *lifeLog) observer() func(context.Context, idempotency.Outcome) {
 	}
 }
 
-func (l *lifeLog) seen() []idempotency.Outcome {
+func (l *outcomeLog) seen() []idempotency.Outcome {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return append([]idempotency.Outcome(nil), l.all...)
 }
 
 // await returns the first n Outcomes when they are there. A client may have its answer before.
-func (l *lifeLog) await(t *testing.T, n int) []idempotency.Outcome {
+func (l *outcomeLog) await(t *testing.T, n int) []idempotency.Outcome {
 	t.Helper()
 	require.Eventually(t, func() bool { return len(l.seen()) >= n }, lifeSoon, lifePoll, "%d outcomes", n)
 	return l.seen()[:n]
 }
 
 // awaitResult returns the n-th Outcome with the Result when it is there.
-func (l *lifeLog) awaitResult(t *testing.T, result idempotency.Result, n int) (found idempotency.Outcome) {
+func (l *outcomeLog) awaitResult(t *testing.T, result idempotency.Result, n int) (found idempotency.Outcome) {
 	t.Helper()
 	require.Eventually(t, func() bool {
 		seen := 0
@@ -332,11 +301,14 @@ func lifeDump(t *testing.T, rdb *redis.Client) map[string]string {
 	return dump
 }
 
-// recordsPost sends a request with a key of a tenant to a handler, without a connection.
-func recordsPost(h http.Handler, tenant, key string) *httptest.ResponseRecorder {
-	r := httptest.NewRequestWithContext(context.Background(), http.MethodPost, "/", strings.NewReader("b"))
-	r.Header.Set("X-Tenant", tenant)
+// call calls a handler with a POST that has a key, without a connection. headers are pairs of name
+// and value.
+func call(h http.Handler, path, key string, headers ...string) *httptest.ResponseRecorder {
+	r := httptest.NewRequestWithContext(context.Background(), http.MethodPost, path, http.NoBody)
 	r.Header.Set("Idempotency-Key", key)
+	for i := 0; i < len(headers); i += 2 {
+		r.Header.Set(headers[i], headers[i+1])
+	}
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, r)
 	return w

@@ -43,7 +43,7 @@ func TestCompressor_outsideGetsNoWrongLength(t *testing.T) {
 					w.Header().Set("Content-Type", "text/plain")
 					_, _ = io.WriteString(w, text)
 				}})
-				unpack := func(a contentAnswer) string {
+				unpack := func(a httpAnswer) string {
 					t.Helper()
 					require.NoError(t, a.err)
 					z, err := gzip.NewReader(strings.NewReader(a.body))

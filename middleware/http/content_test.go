@@ -93,12 +93,11 @@ func TestContent_anotherBodyIsRefusedAndLeavesTheRecord(t *testing.T) {
 		require.Greater(t, left, 24*time.Hour-time.Minute)
 		for _, other := range []string{"body2", "", "body1 ", "body", "body1\x00", strings.Repeat("body1", 1000)} {
 			again := site.post(t, "k", other)
-			again.requireRefused(t, http.StatusUnprocessableEntity, idempotency.Mismatch)
+			requireProblem(t, again, http.StatusUnprocessableEntity, idempotency.Mismatch)
 			require.NotContains(t, again.body, "body1", "the first answer does not show")
 			require.Equal(t, idempotency.Mismatch, site.outcome(t).Result)
 		}
-		site.send(t, http.MethodPost, "/things?q", "body1", contentHeader("Idempotency-Key", "k")).
-			requireRefused(t, http.StatusUnprocessableEntity, idempotency.Mismatch)
+		requireProblem(t, site.send(t, http.MethodPost, "/things?q", "body1", contentHeader("Idempotency-Key", "k")), http.StatusUnprocessableEntity, idempotency.Mismatch)
 		key2, head2, record2 := site.record(t)
 		require.Equal(t, [3]string{key, head, record}, [3]string{key2, head2, record2}, "the owner's record is as it was")
 		require.LessOrEqual(t, site.rdb.PTTL(t.Context(), key).Val(), left, "and ends when it did")
@@ -118,7 +117,7 @@ func TestContent_whileTheFirstRuns(t *testing.T) {
 			<-finish
 			contentEcho(w, r)
 		}})
-		answers := make(chan contentAnswer, 1)
+		answers := make(chan httpAnswer, 1)
 		go func() {
 			a, err := contentSend(t, site.client, http.MethodPost, site.url+"/things", "one", contentHeader("Idempotency-Key", "k"))
 			a.err = errors.Join(a.err, err)
@@ -128,7 +127,7 @@ func TestContent_whileTheFirstRuns(t *testing.T) {
 		before := site.leases(t)
 		for _, body := range []string{"one", "two"} {
 			a := site.post(t, "k", body)
-			a.requireRefused(t, http.StatusConflict, idempotency.InFlight)
+			requireProblem(t, a, http.StatusConflict, idempotency.InFlight)
 			seconds, err := strconv.Atoi(a.header.Get("Retry-After"))
 			require.NoError(t, err)
 			require.Equal(t, 1, seconds)
@@ -142,7 +141,7 @@ func TestContent_whileTheFirstRuns(t *testing.T) {
 		require.Equal(t, "one", first.body)
 		site.sent++ // the first one
 		site.post(t, "k", "one").requireReplayOf(t, first)
-		site.post(t, "k", "two").requireRefused(t, http.StatusUnprocessableEntity, idempotency.Mismatch)
+		requireProblem(t, site.post(t, "k", "two"), http.StatusUnprocessableEntity, idempotency.Mismatch)
 		site.requireRan(t, 1)
 	})
 }
@@ -168,7 +167,7 @@ func TestContent_errorsOfTheHandlerAreReplayed(t *testing.T) {
 		require.Equal(t, idempotency.Replayed, site.outcome(t).Result)
 
 		mismatch := site.send(t, http.MethodPost, path, "another body", key)
-		mismatch.requireRefused(t, http.StatusUnprocessableEntity, idempotency.Mismatch)
+		requireProblem(t, mismatch, http.StatusUnprocessableEntity, idempotency.Mismatch)
 	}
 	site.requireRan(t, 11)
 }
@@ -289,10 +288,10 @@ func TestContent_answersAtTheCap(t *testing.T) {
 				require.Len(t, first.body, size, name)
 				require.Equal(t, idempotency.KeepTombstone, kept.outcome(t).Kept)
 				for range 2 {
-					kept.send(t, http.MethodPost, path, "", key).requireRefused(t, http.StatusConflict, idempotency.NotReplayable)
+					requireProblem(t, kept.send(t, http.MethodPost, path, "", key), http.StatusConflict, idempotency.NotReplayable)
 					require.NoError(t, kept.outcome(t).Err)
 				}
-				kept.send(t, http.MethodPost, path, "other", key).requireRefused(t, http.StatusUnprocessableEntity, idempotency.Mismatch)
+				requireProblem(t, kept.send(t, http.MethodPost, path, "other", key), http.StatusUnprocessableEntity, idempotency.Mismatch)
 				kept.requireRan(t, 3+i)
 
 				for n := range 2 {
@@ -343,7 +342,7 @@ func TestContent_compressedAnswers(t *testing.T) {
 func TestContent_fingerprints(t *testing.T) {
 	t.Parallel()
 	store := contentRedis(t)
-	post := func(t *testing.T, site *contentSite, path, key, body string) contentAnswer {
+	post := func(t *testing.T, site *contentSite, path, key, body string) httpAnswer {
 		t.Helper()
 		return site.send(t, http.MethodPost, path, body, contentHeader("Idempotency-Key", key))
 	}
@@ -352,14 +351,14 @@ func TestContent_fingerprints(t *testing.T) {
 		first := post(t, site, "/f?a=1&b=2", "query", "x")
 		post(t, site, "/f?a=1&b=2", "query", "x").requireReplayOf(t, first)
 		for _, path := range []string{"/f", "/f?a=1", "/f?b=2&a=1", "/f?a=1&b=%32"} {
-			post(t, site, path, "query", "x").requireRefused(t, 422, idempotency.Mismatch)
+			requireProblem(t, post(t, site, path, "query", "x"), 422, idempotency.Mismatch)
 		}
 	})
 	t.Run("a query is not a body", func(t *testing.T) {
 		site := store.site(t, contentSetup{handler: contentEcho})
 		post(t, site, "/f?ab", "mix", "c")
-		post(t, site, "/f?a", "mix", "bc").requireRefused(t, 422, idempotency.Mismatch)
-		post(t, site, "/f", "mix", "abc").requireRefused(t, 422, idempotency.Mismatch)
+		requireProblem(t, post(t, site, "/f?a", "mix", "bc"), 422, idempotency.Mismatch)
+		requireProblem(t, post(t, site, "/f", "mix", "abc"), 422, idempotency.Mismatch)
 	})
 	t.Run("of your own", func(t *testing.T) {
 		refusal := errors.New("a secret reason")
@@ -372,11 +371,10 @@ func TestContent_fingerprints(t *testing.T) {
 			})}})
 		first := post(t, site, "/own?q=1", "own", "Body")
 		post(t, site, "/own?q=2", "own", "bODY").requireReplayOf(t, first)
-		post(t, site, "/own", "own", "other").requireRefused(t, 422, idempotency.Mismatch)
-		site.send(t, http.MethodPost, "/own", "Body", contentHeader("Idempotency-Key", "own"), contentHeader("X-Version", "2")).
-			requireRefused(t, 422, idempotency.Mismatch)
+		requireProblem(t, post(t, site, "/own", "own", "other"), 422, idempotency.Mismatch)
+		requireProblem(t, site.send(t, http.MethodPost, "/own", "Body", contentHeader("Idempotency-Key", "own"), contentHeader("X-Version", "2")), 422, idempotency.Mismatch)
 		bad := post(t, site, "/own", "new", "bad")
-		bad.requireRefused(t, http.StatusBadRequest, idempotency.BodyInvalid)
+		requireProblem(t, bad, http.StatusBadRequest, idempotency.BodyInvalid)
 		require.NotContains(t, bad.body, "secret")
 		require.ErrorIs(t, site.outcome(t).Err, refusal)
 		site.requireRan(t, 1)
@@ -385,7 +383,7 @@ func TestContent_fingerprints(t *testing.T) {
 		site := store.site(t, contentSetup{handler: contentEcho, opts: []guardhttp.Option{
 			guardhttp.WithFingerprint(func(_ *http.Request, body []byte) ([]byte, error) { return body, nil })}})
 		post(t, site, "/nil", "nil", "")
-		post(t, site, "/nil", "nil", "x").requireRefused(t, 422, idempotency.Mismatch)
+		requireProblem(t, post(t, site, "/nil", "nil", "x"), 422, idempotency.Mismatch)
 	})
 	t.Run("none", func(t *testing.T) {
 		site := store.site(t, contentSetup{handler: contentEcho, opts: []guardhttp.Option{guardhttp.WithFingerprint(nil)}})
@@ -401,11 +399,11 @@ func TestContent_fingerprints(t *testing.T) {
 		site := store.site(t, contentSetup{handler: contentEcho, opts: []guardhttp.Option{idempotency.WithMode(idempotency.Reject),
 			guardhttp.WithFingerprint(func(_ *http.Request, body []byte) ([]byte, error) { return body, nil })}})
 		post(t, site, "/reject", "reject", "one")
-		post(t, site, "/reject", "reject", "two").requireRefused(t, 422, idempotency.Mismatch)
-		post(t, site, "/reject", "reject", "one").requireRefused(t, 409, idempotency.Done)
+		requireProblem(t, post(t, site, "/reject", "reject", "two"), 422, idempotency.Mismatch)
+		requireProblem(t, post(t, site, "/reject", "reject", "one"), 409, idempotency.Done)
 		plain := store.site(t, contentSetup{handler: contentEcho, opts: []guardhttp.Option{idempotency.WithMode(idempotency.Reject)}})
 		post(t, plain, "/plain", "reject", "one")
-		post(t, plain, "/plain", "reject", "two").requireRefused(t, 409, idempotency.Done)
+		requireProblem(t, post(t, plain, "/plain", "reject", "two"), 409, idempotency.Done)
 	})
 }
 
@@ -448,7 +446,7 @@ func TestContent_methods(t *testing.T) {
 		for i, method := range []string{"PUT", "DELETE", "LOCK"} {
 			require.Equal(t, method, site.send(t, method, "/keyless", "").body)
 			require.Equal(t, idempotency.Untouched, site.outcome(t).Result)
-			site.send(t, method, "/keyless", "", contentHeader("Idempotency-Key", `"`)).requireRefused(t, 400, idempotency.KeyInvalid)
+			requireProblem(t, site.send(t, method, "/keyless", "", contentHeader("Idempotency-Key", `"`)), 400, idempotency.KeyInvalid)
 			site.requireRan(t, i+1)
 		}
 		require.Equal(t, before, asked(t))
@@ -464,7 +462,7 @@ func TestContent_methods(t *testing.T) {
 			require.Equal(t, "PUT", site.send(t, "PUT", "/chosen", "", contentHeader("Idempotency-Key", "k")).body)
 		}
 		site.requireRan(t, 4)
-		site.send(t, "GET", "/chosen", "").requireRefused(t, 400, idempotency.KeyMissing)
+		requireProblem(t, site.send(t, "GET", "/chosen", ""), 400, idempotency.KeyMissing)
 		site.requireRan(t, 4)
 	})
 	t.Run("without a key", func(t *testing.T) {
@@ -480,7 +478,7 @@ func TestContent_methods(t *testing.T) {
 		require.Equal(t, before, asked(t))
 		// what is there must be good
 		for _, bad := range []string{"", `"`, "a b", strings.Repeat("k", 256)} {
-			site.post(t, bad, "").requireRefused(t, 400, idempotency.KeyInvalid)
+			requireProblem(t, site.post(t, bad, ""), 400, idempotency.KeyInvalid)
 		}
 		site.requireRan(t, 2)
 		first := site.post(t, "k", "")
@@ -490,8 +488,8 @@ func TestContent_methods(t *testing.T) {
 	t.Run("without a key that is required", func(t *testing.T) { // row 4
 		site := store.site(t, contentSetup{handler: handler})
 		before := asked(t)
-		site.send(t, "PATCH", "/required", "").requireRefused(t, 400, idempotency.KeyMissing)
-		site.send(t, "POST", "/required", "").requireRefused(t, 400, idempotency.KeyMissing)
+		requireProblem(t, site.send(t, "PATCH", "/required", ""), 400, idempotency.KeyMissing)
+		requireProblem(t, site.send(t, "POST", "/required", ""), 400, idempotency.KeyMissing)
 		require.Equal(t, idempotency.KeyMissing, site.outcome(t).Result)
 		require.ErrorIs(t, site.outcome(t).Err, idempotency.ErrNoKey)
 		site.requireRan(t, 0)
@@ -578,7 +576,7 @@ func TestContent_scopes(t *testing.T) {
 				site := store.site(t, contentSetup{handler: whoami, opts: append(opts, guardhttp.WithScope(scope))})
 				before := store.server.Calls(t)["evalsha"]
 				a := site.post(t, "k", "{}")
-				a.requireRefused(t, http.StatusInternalServerError, idempotency.Refused)
+				requireProblem(t, a, http.StatusInternalServerError, idempotency.Refused)
 				require.NotContains(t, a.body, "database")
 				require.NotContains(t, a.body, "X-Nobody")
 				o := site.outcome(t)
@@ -594,7 +592,7 @@ func TestContent_scopes(t *testing.T) {
 		for _, opts := range [][]guardhttp.Option{nil, {idempotency.WithOptionalKey()}} {
 			site := store.site(t, contentSetup{handler: whoami, opts: opts, key: func(*http.Request) (string, error) { return "k", boom }})
 			a := site.post(t, "k", "")
-			a.requireRefused(t, http.StatusInternalServerError, idempotency.Refused)
+			requireProblem(t, a, http.StatusInternalServerError, idempotency.Refused)
 			require.NotContains(t, a.body, "database")
 			require.ErrorIs(t, site.outcome(t).Err, boom)
 			site.requireRan(t, 0)

@@ -175,7 +175,7 @@ func TestElsewhere_aRecorderOfTests(t *testing.T) {
 	t.Parallel()
 	h, _ := lifeIdempotent(t, lifeGuard(t, memory.New()), func(http.ResponseWriter, *http.Request) {})
 	for _, replayed := range []string{"", "true"} {
-		response := recordsPost(h, "a", "k")
+		response := call(h, "/", "k", "X-Tenant", "a")
 		require.Equal(t, http.StatusOK, response.Code)
 		require.Equal(t, replayed, response.Header().Get("Idempotency-Replayed"))
 	}

@@ -72,7 +72,7 @@ func TestFlush_answersAreReplayed(t *testing.T) {
 				again := site.post(t, key, "")
 				site.requireRan(t, 1)
 				if !c.replayed {
-					again.requireRefused(t, http.StatusConflict, idempotency.NotReplayable)
+					requireProblem(t, again, http.StatusConflict, idempotency.NotReplayable)
 					return
 				}
 				again.requireReplayOf(t, first)
@@ -168,7 +168,7 @@ func TestFlush_aClientThatHasGone(t *testing.T) {
 				again := site.post(t, key, "")
 				if stream {
 					require.Error(t, err)
-					again.requireRefused(t, http.StatusConflict, idempotency.NotReplayable)
+					requireProblem(t, again, http.StatusConflict, idempotency.NotReplayable)
 					return
 				}
 				require.NoError(t, err)

@@ -74,7 +74,7 @@ func TestForm_parsedInFrontHasAFingerprint(t *testing.T) {
 					body, header = form("1")
 					site.post(t, key, body, header).requireReplayOf(t, first)
 					body, header = form("100")
-					site.post(t, key, body, header).requireRefused(t, http.StatusUnprocessableEntity, idempotency.Mismatch)
+					requireProblem(t, site.post(t, key, body, header), http.StatusUnprocessableEntity, idempotency.Mismatch)
 				})
 			}
 		}
@@ -120,10 +120,8 @@ func TestFromForm_findsTheFieldOfAFormThatWasParsedInFront(t *testing.T) {
 				require.Equal(t, "1", first.body)
 				site.send(t, http.MethodPost, "/things?order=of-the-query", body, kind).requireReplayOf(t, first)
 			}
-			site.send(t, http.MethodPost, "/things", "amount=1&order=a&order=b", urlencoded).
-				requireRefused(t, http.StatusBadRequest, idempotency.KeyInvalid)
-			site.send(t, http.MethodPost, "/things?order=of-the-query", "amount=1", urlencoded).
-				requireRefused(t, http.StatusBadRequest, idempotency.KeyMissing)
+			requireProblem(t, site.send(t, http.MethodPost, "/things", "amount=1&order=a&order=b", urlencoded), http.StatusBadRequest, idempotency.KeyInvalid)
+			requireProblem(t, site.send(t, http.MethodPost, "/things?order=of-the-query", "amount=1", urlencoded), http.StatusBadRequest, idempotency.KeyMissing)
 		})
 	}
 }

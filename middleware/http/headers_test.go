@@ -67,7 +67,7 @@ func TestHeaders_areReplayed(t *testing.T) {
 		first := site.post(t, key, "")
 		again := site.post(t, key, "")
 		again.requireReplayOf(t, first)
-		for _, a := range []contentAnswer{first, again} {
+		for _, a := range []httpAnswer{first, again} {
 			for name, values := range want {
 				require.Equal(t, values, a.header[name], name)
 			}
@@ -346,7 +346,7 @@ func TestHeaders_ofAMiddlewareInFront(t *testing.T) {
 			require.Equal(t, values, again.header[name], name)
 		}
 		refused := site.post(t, "k", "another body")
-		refused.requireRefused(t, 422, idempotency.Mismatch)
+		requireProblem(t, refused, 422, idempotency.Mismatch)
 		require.Equal(t, []string{"request-3"}, refused.header["X-Request-Id"])
 	})
 }
@@ -438,7 +438,7 @@ func TestHeaders_areThoseOfTheFirstStatus(t *testing.T) {
 			first := site.post(t, key, "")
 			again := site.post(t, key, "")
 			again.requireReplayOf(t, first)
-			for _, a := range []contentAnswer{first, again} {
+			for _, a := range []httpAnswer{first, again} {
 				require.Equal(t, http.StatusAccepted, a.status, name)
 				require.Equal(t, []string{"before"}, a.header["X-When"])
 				require.Empty(t, a.header["X-Late"])
@@ -488,7 +488,7 @@ func TestHeaders_earlyHints(t *testing.T) {
 			_, _ = io.WriteString(w, "the body")
 		}})
 		key := rand.Text()
-		var first contentAnswer
+		var first httpAnswer
 		for i := range 2 {
 			hinted = make(chan bool)
 			var informational []int
@@ -548,7 +548,7 @@ func TestHeaders_atTheirBounds(t *testing.T) {
 		again := site.send(t, http.MethodPost, path, "", key)
 		require.NoError(t, site.outcome(t).Err, "the record can be read")
 		if !kept {
-			again.requireRefused(t, http.StatusConflict, idempotency.NotReplayable)
+			requireProblem(t, again, http.StatusConflict, idempotency.NotReplayable)
 			continue
 		}
 		again.requireReplayOf(t, first)
@@ -584,7 +584,7 @@ func TestHeaders_thatAreNone(t *testing.T) {
 			again := site.post(t, key, "")
 			require.NoError(t, site.outcome(t).Err, "%s: the record can be read", what)
 			if again.status == http.StatusConflict {
-				again.requireRefused(t, http.StatusConflict, idempotency.NotReplayable)
+				requireProblem(t, again, http.StatusConflict, idempotency.NotReplayable)
 				continue
 			}
 			again.requireReplayOf(t, first)
@@ -663,7 +663,7 @@ func TestHeaders_lengthsThatAreWrong(t *testing.T) {
 					require.True(t, whole, "%s: %q is replayed, and the client got %q, %v", what, again.body, first.body, first.err)
 					again.requireReplayOf(t, first)
 				} else {
-					again.requireRefused(t, http.StatusConflict, idempotency.NotReplayable)
+					requireProblem(t, again, http.StatusConflict, idempotency.NotReplayable)
 				}
 				site.requireRan(t, 1)
 			}

@@ -27,7 +27,7 @@ func keysEcho(w http.ResponseWriter, r *http.Request) {
 }
 
 // keysOf returns the key under which a request ran for the first time.
-func keysOf(t *testing.T, a contentAnswer) string {
+func keysOf(t *testing.T, a httpAnswer) string {
 	t.Helper()
 	require.Equal(t, http.StatusOK, a.status, a.body)
 	key, err := url.QueryUnescape(a.header.Get("X-Key"))
@@ -161,7 +161,7 @@ func TestKeys_overTheWire(t *testing.T) {
 		}
 		for _, bad := range [][]string{{""}, {`""`}, {`"`}, {"a b"}, {strings.Repeat("k", 256)}, {"a\tb"}, {"k\u00e9"}, {"a", "b"}, {"a", "a"}, {`"a"`, `"a"`}, {"", "a"}} {
 			a := site.send(t, http.MethodPost, "/things", "body", contentHeader("Idempotency-Key", bad...))
-			a.requireRefused(t, http.StatusBadRequest, idempotency.KeyInvalid)
+			requireProblem(t, a, http.StatusBadRequest, idempotency.KeyInvalid)
 			o := site.outcome(t)
 			require.Equal(t, idempotency.KeyInvalid, o.Result)
 			var invalid *idempotency.KeyError
@@ -330,7 +330,7 @@ func TestKeys_joined(t *testing.T) {
 
 	// As a key: a user may claim each coupon once.
 	site := contentRedis(t).site(t, contentSetup{handler: keysEcho, key: guardhttp.Join(guardhttp.FromHeader("X-User"), guardhttp.FromJSON("coupon"))})
-	post := func(user, body string) contentAnswer {
+	post := func(user, body string) httpAnswer {
 		return site.send(t, http.MethodPost, "/claim", body, contentHeader("X-User", user))
 	}
 	first := post("u1", `{"coupon":"1"}`)
@@ -338,16 +338,16 @@ func TestKeys_joined(t *testing.T) {
 	post("u1", `{"coupon":"1"}`).requireReplayOf(t, first)
 	require.False(t, post("u", `{"coupon":"11"}`).replayed())
 	site.requireRan(t, 2)
-	site.send(t, http.MethodPost, "/claim", `{"coupon":1}`).requireRefused(t, 400, idempotency.KeyMissing)
-	post("u1", `{}`).requireRefused(t, 400, idempotency.KeyMissing)
-	post("u1", `{`).requireRefused(t, 400, idempotency.KeyInvalid)
+	requireProblem(t, site.send(t, http.MethodPost, "/claim", `{"coupon":1}`), 400, idempotency.KeyMissing)
+	requireProblem(t, post("u1", `{}`), 400, idempotency.KeyMissing)
+	requireProblem(t, post("u1", `{`), 400, idempotency.KeyInvalid)
 	site.requireRan(t, 2)
 }
 
 func TestKeys_fromAHeaderAsItIs(t *testing.T) {
 	t.Parallel()
 	site := contentRedis(t).site(t, contentSetup{handler: keysEcho, key: guardhttp.FromHeader("x-request-key")})
-	send := func(values ...string) contentAnswer {
+	send := func(values ...string) httpAnswer {
 		return site.send(t, http.MethodPost, "/things", "body", contentHeader("X-Request-Key", values...))
 	}
 	for i, value := range []string{`abc`, `"abc"`, `a b`, `a,b`, `"a`, strings.Repeat("k", 255), `abc;v=1`} {
@@ -359,9 +359,9 @@ func TestKeys_fromAHeaderAsItIs(t *testing.T) {
 	}
 	ran := int(site.ran.Load())
 	for _, bad := range [][]string{{""}, {strings.Repeat("k", 256)}, {"a\tb"}, {"\u00e9"}, {"a", "a"}} {
-		send(bad...).requireRefused(t, 400, idempotency.KeyInvalid)
+		requireProblem(t, send(bad...), 400, idempotency.KeyInvalid)
 	}
-	send().requireRefused(t, 400, idempotency.KeyMissing)
+	requireProblem(t, send(), 400, idempotency.KeyMissing)
 	site.requireRan(t, ran)
 }
 
@@ -389,10 +389,10 @@ func TestKeys_fromThePath(t *testing.T) {
 		inside.requireRan(t, ran+1)
 	}
 	ran := int(inside.ran.Load())
-	inside.send(t, http.MethodPost, "/files/", "body").requireRefused(t, 400, idempotency.KeyMissing)
-	inside.send(t, http.MethodPost, "/other/17", "body").requireRefused(t, 500, idempotency.Refused)
+	requireProblem(t, inside.send(t, http.MethodPost, "/files/", "body"), 400, idempotency.KeyMissing)
+	requireProblem(t, inside.send(t, http.MethodPost, "/other/17", "body"), 500, idempotency.Refused)
 	require.ErrorContains(t, inside.outcome(t).Err, `the pattern "POST /other/{name}" has no wildcard "id"`)
-	inside.send(t, http.MethodPost, "/files/"+strings.Repeat("p", 4097), "body").requireRefused(t, 400, idempotency.KeyInvalid)
+	requireProblem(t, inside.send(t, http.MethodPost, "/files/"+strings.Repeat("p", 4097), "body"), 400, idempotency.KeyInvalid)
 	inside.requireRan(t, ran)
 
 	outside := store.site(t, contentSetup{handler: keysEcho, key: guardhttp.FromPathValue("id"), opts: []guardhttp.Option{idempotency.WithOptionalKey()},
@@ -401,7 +401,7 @@ func TestKeys_fromThePath(t *testing.T) {
 			mux.Handle("POST /coupons/{id}/claim", h)
 			return idempotent(mux)
 		}})
-	outside.send(t, http.MethodPost, "/coupons/17/claim", "body").requireRefused(t, 500, idempotency.Refused)
+	requireProblem(t, outside.send(t, http.MethodPost, "/coupons/17/claim", "body"), 500, idempotency.Refused)
 	require.ErrorContains(t, outside.outcome(t).Err, "the middleware must be inside of the mux")
 	outside.requireRan(t, 0)
 }
@@ -459,7 +459,7 @@ func TestKeys_fromAForm(t *testing.T) {
 				a := site.send(t, http.MethodPost, "/form?key=query", c.body, contentHeader("Content-Type", c.kind), edit)
 				if c.refused != "" {
 					require.Equal(t, 400, a.status, name)
-					a.requireRefused(t, http.StatusBadRequest, c.refused)
+					requireProblem(t, a, http.StatusBadRequest, c.refused)
 					continue
 				}
 				require.Equal(t, 200, a.status, "%s: %s", name, a.body)
@@ -481,8 +481,7 @@ func TestKeys_fromAForm(t *testing.T) {
 			} {
 				site := store.site(t, contentSetup{handler: keysEcho, key: guardhttp.FromForm("key"), opts: append(opts, guardhttp.WithMaxBody(500))})
 				for _, edit := range []contentEdit{func(*http.Request) {}, contentChunked} {
-					site.send(t, http.MethodPost, "/form", body, contentHeader("Content-Type", kind), edit).
-						requireRefused(t, http.StatusRequestEntityTooLarge, idempotency.BodyTooLarge)
+					requireProblem(t, site.send(t, http.MethodPost, "/form", body, contentHeader("Content-Type", kind), edit), http.StatusRequestEntityTooLarge, idempotency.BodyTooLarge)
 				}
 				site.requireRan(t, 0)
 			}
@@ -504,7 +503,7 @@ func TestKeys_fromAForm(t *testing.T) {
 		first := site.post(t, "k", "tenant=a", kind)
 		require.False(t, site.post(t, "k", "tenant=b", kind).replayed())
 		site.post(t, "k", "x=1&tenant=a", kind).requireReplayOf(t, first)
-		site.post(t, "k", "tenant=a&tenant=a", kind).requireRefused(t, 500, idempotency.Refused)
+		requireProblem(t, site.post(t, "k", "tenant=a&tenant=a", kind), 500, idempotency.Refused)
 		site.requireRan(t, 2)
 	})
 }
@@ -556,27 +555,26 @@ func TestKeys_fromJSON(t *testing.T) {
 		`{"order":"task"}`: invalid, `{"order":[]}`: invalid, `{"order":1}`: invalid,
 		`{"order":{"task":"a"},"order":{"task":"b"}}`: invalid, `{"order":{"task":"a"},"Order":{}}`: invalid,
 	} {
-		nested.send(t, http.MethodPost, "/json", body).requireRefused(t, 400, refused)
+		requireProblem(t, nested.send(t, http.MethodPost, "/json", body), 400, refused)
 	}
 	// encoding/json, which the handler may use, would read each as the replacement character
 	t.Run("what is no UTF-8", func(t *testing.T) {
 		for _, body := range []string{"{\"task\":\"a\xff\"}", "{\"task\":\"a\xfe\"}", `{"task":"a\ud800"}`} {
-			site.send(t, http.MethodPost, "/utf8", body).requireRefused(t, 400, invalid)
+			requireProblem(t, site.send(t, http.MethodPost, "/utf8", body), 400, invalid)
 		}
 		require.Equal(t, "a\ufffd", keysOf(t, site.send(t, http.MethodPost, "/utf8", "{\"task\":\"a\ufffd\"}")))
 	})
 	// print the same, and are not the same request
 	t.Run("a text and a number", func(t *testing.T) {
 		require.Equal(t, "17", keysOf(t, site.send(t, http.MethodPost, "/number", `{"task":"17"}`)))
-		site.send(t, http.MethodPost, "/number", `{"task":17}`).requireRefused(t, 422, idempotency.Mismatch)
+		requireProblem(t, site.send(t, http.MethodPost, "/number", `{"task":17}`), 422, idempotency.Mismatch)
 	})
 	t.Run("larger than the cap", func(t *testing.T) {
 		for _, opts := range [][]guardhttp.Option{nil, {guardhttp.WithFingerprint(nil)}} {
 			small := store.site(t, contentSetup{handler: keysEcho, key: guardhttp.FromJSON("task"), opts: append(opts, guardhttp.WithMaxBody(20))})
 			require.Equal(t, "12345678", keysOf(t, small.send(t, http.MethodPost, "/json", `{"task": "12345678"}`)))
 			for _, edit := range []contentEdit{func(*http.Request) {}, contentChunked} {
-				small.send(t, http.MethodPost, "/json", `{"task": "123456789"}`, edit).
-					requireRefused(t, http.StatusRequestEntityTooLarge, idempotency.BodyTooLarge)
+				requireProblem(t, small.send(t, http.MethodPost, "/json", `{"task": "123456789"}`, edit), http.StatusRequestEntityTooLarge, idempotency.BodyTooLarge)
 			}
 			small.requireRan(t, 1)
 			require.NoError(t, store.rdb.FlushAll(t.Context()).Err())
@@ -587,7 +585,7 @@ func TestKeys_fromJSON(t *testing.T) {
 		first := scoped.post(t, "scope", `{"tenant":"a"}`)
 		require.False(t, scoped.post(t, "scope", `{"tenant":"b"}`).replayed())
 		scoped.post(t, "scope", `{"tenant":"a"}`).requireReplayOf(t, first)
-		scoped.post(t, "scope", `{"tenant":"a","tenant":"b"}`).requireRefused(t, 500, idempotency.Refused)
+		requireProblem(t, scoped.post(t, "scope", `{"tenant":"a","tenant":"b"}`), 500, idempotency.Refused)
 		scoped.requireRan(t, 2)
 	})
 }
@@ -653,8 +651,8 @@ func TestKeys_fromTheContext(t *testing.T) {
 			a := asKey.send(t, http.MethodPost, "/context", "body")
 			b := asScope.post(t, "k", "body")
 			if c.refused != "" {
-				a.requireRefused(t, c.status, c.refused)
-				b.requireRefused(t, 500, idempotency.Refused)
+				requireProblem(t, a, c.status, c.refused)
+				requireProblem(t, b, 500, idempotency.Refused)
 				require.NotContains(t, a.body+b.body, "alice")
 				asKey.requireRan(t, 0)
 				asScope.requireRan(t, 0)
@@ -767,7 +765,7 @@ func TestKeys_errorsOfYourOwn(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			site := store.site(t, contentSetup{handler: keysEcho, key: func(*http.Request) (string, error) { return "k", c.err }})
 			a := site.send(t, http.MethodPost, "/things", "")
-			a.requireRefused(t, c.status, c.code)
+			requireProblem(t, a, c.status, c.code)
 			require.Equal(t, c.shows, strings.Contains(a.body, "The cookie order is odd."))
 			require.NotContains(t, a.body, "secret")
 			require.ErrorIs(t, site.outcome(t).Err, c.err)

@@ -27,17 +27,17 @@ func TestLost_aReplyToTheRecordCostsNoSecondRun(t *testing.T) {
 					}
 					return held, err
 				}
-				first := recordsPost(s.handler, "acme", "order-1")
+				first := call(s.handler, "/", "order-1", "X-Tenant", "acme")
 				require.Equal(t, http.StatusCreated, first.Code)
 				require.Equal(t, "run 1", first.Body.String())
 				require.Equal(t, lost+1, s.releases())
 
-				again := recordsPost(s.handler, "acme", "order-1")
+				again := call(s.handler, "/", "order-1", "X-Tenant", "acme")
 				require.Equal(t, http.StatusCreated, again.Code)
 				require.Equal(t, "run 1", again.Body.String())
 				require.Equal(t, "true", again.Header().Get("Idempotency-Replayed"))
 				require.EqualValues(t, 1, s.runs.Load())
-				require.Equal(t, string(idempotency.Replayed), string(s.outcomes[1].Result))
+				require.Equal(t, string(idempotency.Replayed), string(s.seen.seen()[1].Result))
 			})
 		})
 	}

@@ -68,7 +68,7 @@ func TestFingerprintMultipart(t *testing.T) {
 			if c.same {
 				again.requireReplayOf(t, first)
 			} else {
-				again.requireRefused(t, http.StatusUnprocessableEntity, idempotency.Mismatch)
+				requireProblem(t, again, http.StatusUnprocessableEntity, idempotency.Mismatch)
 			}
 		})
 	}
@@ -78,13 +78,13 @@ func TestFingerprintMultipart(t *testing.T) {
 		body, kind := upload(t, "b", one, two)
 		site.send(t, http.MethodPost, "/upload", body, key, kind)
 		body, kind = upload(t, "b", two, one)
-		site.send(t, http.MethodPost, "/upload", body, key, kind).requireRefused(t, http.StatusUnprocessableEntity, idempotency.Mismatch)
+		requireProblem(t, site.send(t, http.MethodPost, "/upload", body, key, kind), http.StatusUnprocessableEntity, idempotency.Mismatch)
 	})
 	t.Run("what is no form", func(t *testing.T) {
 		key := rand.Text()
 		first := site.post(t, key, "text")
 		site.post(t, key, "text").requireReplayOf(t, first)
-		site.post(t, key, "other").requireRefused(t, http.StatusUnprocessableEntity, idempotency.Mismatch)
+		requireProblem(t, site.post(t, key, "other"), http.StatusUnprocessableEntity, idempotency.Mismatch)
 	})
 	t.Run("what is no form has the default fingerprint", func(t *testing.T) {
 		h, _ := counted(http.StatusCreated, nil)
@@ -99,6 +99,6 @@ func TestFingerprintMultipart(t *testing.T) {
 	})
 	t.Run("a broken form", func(t *testing.T) {
 		body, kind := upload(t, "b", name, file)
-		site.post(t, rand.Text(), body[:len(body)-20], kind).requireRefused(t, http.StatusBadRequest, idempotency.BodyInvalid)
+		requireProblem(t, site.post(t, rand.Text(), body[:len(body)-20], kind), http.StatusBadRequest, idempotency.BodyInvalid)
 	})
 }

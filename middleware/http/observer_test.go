@@ -31,7 +31,7 @@ import (
 // An observed is a server whose requests are watched by two observers and by Track.
 type observed struct {
 	*lifeServer
-	second  lifeLog
+	second  outcomeLog
 	mu      sync.Mutex
 	tracked []idempotency.Outcome
 }
@@ -72,7 +72,7 @@ func (o *observed) take(t *testing.T) idempotency.Outcome {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	require.Len(t, o.tracked, 1)
-	for _, l := range []*lifeLog{o.log, &o.second} {
+	for _, l := range []*outcomeLog{o.log, &o.second} {
 		require.Equal(t, o.tracked, l.seen())
 		l.all = nil
 	}
@@ -443,7 +443,7 @@ func TestObserver_noRawKeyAnywhere(t *testing.T) {
 			}, idempotency.WithLease(guard.WithHook(hook)), idempotency.WithObserver(observer), guardhttp.WithProblems(problem),
 				idempotency.WithWait(20*time.Millisecond))
 			s.URL += "/a/path"
-			post := func(key, body string) lifeAnswer { return s.post(t, key, body, "X-Tenant", scope) }
+			post := func(key, body string) httpAnswer { return s.post(t, key, body, "X-Tenant", scope) }
 
 			gate := newLifeGate(t)
 			gates <- gate

@@ -60,7 +60,7 @@ func TestOptions_thatCannotWork(t *testing.T) {
 	key := func(id string, size int) idempotency.EncryptionKey {
 		return idempotency.EncryptionKey{ID: id, Secret: []byte(strings.Repeat("\xa7", size))}
 	}
-	scope := guardhttp.WithScope(contentTenant)
+	scope := guardhttp.WithScope(tenant)
 	for name, c := range map[string]struct {
 		setting string
 		opts    []guardhttp.Option // added to a scope
@@ -176,16 +176,16 @@ func TestOptions_thatWork(t *testing.T) {
 	secret := []byte(strings.Repeat("s", 16))
 	for name, opts := range map[string][]guardhttp.Option{
 		"global keys": {idempotency.WithGlobalKeys()},
-		"lowest": {guardhttp.WithScope(contentTenant), idempotency.WithWait(1), idempotency.WithMaxWaiters(1, 1), idempotency.WithMaxScopeWaiters(1), idempotency.WithMaxScopeRecords(1), guardhttp.WithMaxBody(0), idempotency.WithMaxAnswer(0),
+		"lowest": {guardhttp.WithScope(tenant), idempotency.WithWait(1), idempotency.WithMaxWaiters(1, 1), idempotency.WithMaxScopeWaiters(1), idempotency.WithMaxScopeRecords(1), guardhttp.WithMaxBody(0), idempotency.WithMaxAnswer(0),
 			idempotency.WithOnce(time.Millisecond), idempotency.WithMaxHold(1), idempotency.WithRetryAfter(1), guardhttp.WithMethods("GET"),
 			idempotency.WithEncryption(idempotency.EncryptionKey{ID: "1", Secret: secret})},
-		"highest": {guardhttp.WithScope(contentTenant), idempotency.WithWait(time.Hour), idempotency.WithMaxWaiters(1<<30, 1<<30), idempotency.WithMaxScopeWaiters(1 << 30), idempotency.WithMaxScopeRecords(100_000_000), guardhttp.WithMaxBody(1 << 40),
+		"highest": {guardhttp.WithScope(tenant), idempotency.WithWait(time.Hour), idempotency.WithMaxWaiters(1<<30, 1<<30), idempotency.WithMaxScopeWaiters(1 << 30), idempotency.WithMaxScopeRecords(100_000_000), guardhttp.WithMaxBody(1 << 40),
 			idempotency.WithMaxAnswer(768 << 10), idempotency.WithOnce(9 * 365 * 24 * time.Hour), idempotency.WithMaxHold(1 << 60), idempotency.WithRetryAfter(1 << 60),
 			guardhttp.WithMethods("POST", "QUERY", "PROPFIND", "M-SEARCH"),
 			idempotency.WithEncryption(idempotency.EncryptionKey{ID: strings.Repeat("i", 64), Secret: append(secret, secret...)}, idempotency.EncryptionKey{ID: "2", Secret: append(secret, secret[:8]...)})},
-		"reject":    {guardhttp.WithScope(contentTenant), idempotency.WithMode(idempotency.Reject), guardhttp.WithFingerprint(optionsFingerprint)},
-		"exclusive": {guardhttp.WithScope(contentTenant), idempotency.WithMode(idempotency.Exclusive), guardhttp.WithFingerprint(nil)},
-		"others": {guardhttp.WithScope(contentTenant), idempotency.WithOptionalKey(), idempotency.WithRerun(), idempotency.WithFailOpen(), idempotency.WithClientCancel(),
+		"reject":    {guardhttp.WithScope(tenant), idempotency.WithMode(idempotency.Reject), guardhttp.WithFingerprint(optionsFingerprint)},
+		"exclusive": {guardhttp.WithScope(tenant), idempotency.WithMode(idempotency.Exclusive), guardhttp.WithFingerprint(nil)},
+		"others": {guardhttp.WithScope(tenant), idempotency.WithOptionalKey(), idempotency.WithRerun(), idempotency.WithFailOpen(), idempotency.WithClientCancel(),
 			idempotency.WithShadow(), idempotency.WithGroup("g:{}"), idempotency.WithLease(guard.WithName("n")), guardhttp.WithPolicy(keepAll), idempotency.WithObserver(func(context.Context, idempotency.Outcome) {}),
 			guardhttp.WithDocs("https://docs.example/keys?lang=en&v=1"), idempotency.WithLease(guard.WithTTL(time.Minute)), idempotency.WithLease()},
 	} {
@@ -195,16 +195,6 @@ func TestOptions_thatWork(t *testing.T) {
 	}
 }
 
-// optionsPost sends a request to a handler, without a network.
-func optionsPost(t *testing.T, h http.Handler, path string) *httptest.ResponseRecorder {
-	t.Helper()
-	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, path, http.NoBody)
-	r.Header.Set("Idempotency-Key", "k")
-	w := httptest.NewRecorder()
-	h.ServeHTTP(w, r)
-	return w
-}
-
 // WithRerun decides about answers that cannot be replayed: it has no effect if none is kept.
 func TestOptions_rerunIfDuplicatesAreRejected(t *testing.T) {
 	t.Parallel()
@@ -212,8 +202,8 @@ func TestOptions_rerunIfDuplicatesAreRejected(t *testing.T) {
 	require.NoError(t, err)
 	ran := 0
 	h := wrap(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { ran++ }))
-	require.Equal(t, http.StatusOK, optionsPost(t, h, "/a").Code)
-	require.Equal(t, http.StatusConflict, optionsPost(t, h, "/a").Code)
+	require.Equal(t, http.StatusOK, call(h, "/a", "k").Code)
+	require.Equal(t, http.StatusConflict, call(h, "/a", "k").Code)
 	require.Equal(t, 1, ran)
 }
 
@@ -227,7 +217,7 @@ func TestOptions_methodsAreCopied(t *testing.T) {
 	ran := 0
 	h := idempotent(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { ran++ }))
 	for range 2 {
-		optionsPost(t, h, "/a")
+		call(h, "/a", "k")
 	}
 	require.Equal(t, 1, ran, "POST still needs a key")
 }
@@ -244,8 +234,8 @@ func TestOptions_oneMiddlewareForSeveralHandlers(t *testing.T) {
 		})))
 	}
 	for range 2 {
-		require.Equal(t, "at /a k", optionsPost(t, mux, "/a").Body.String())
-		require.Equal(t, "at /b k", optionsPost(t, mux, "/b").Body.String())
+		require.Equal(t, "at /a k", call(mux, "/a", "k").Body.String())
+		require.Equal(t, "at /b k", call(mux, "/b", "k").Body.String())
 	}
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/a", nil)
 	r.Body = nil
@@ -277,13 +267,13 @@ func TestOptions_policies(t *testing.T) {
 		w.WriteHeader(status)
 	}))
 	for range 2 {
-		optionsPost(t, h, "/a")
+		call(h, "/a", "k")
 	}
 	require.Equal(t, 2, ran, "not kept")
 	require.Equal(t, "look", seen.Get("X-Policy"))
 	status = http.StatusServiceUnavailable
 	for range 2 {
-		require.Equal(t, status, optionsPost(t, h, "/a").Code)
+		require.Equal(t, status, call(h, "/a", "k").Code)
 	}
 	require.Equal(t, 3, ran, "kept")
 }

@@ -3,7 +3,6 @@ package guardhttp_test
 import (
 	"context"
 	"net/http"
-	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -74,9 +73,9 @@ func TestOrigin_ofAReplay(t *testing.T) {
 			if h = idempotent(h); c.outside != nil {
 				h = c.outside(h)
 			}
-			require.Equal(t, http.StatusCreated, originPost(h, c.first).Code)
+			require.Equal(t, http.StatusCreated, call(h, "/", "k", "Origin", c.first).Code)
 			for _, retry := range c.again {
-				w := originPost(h, retry.origin)
+				w := call(h, "/", "k", "Origin", retry.origin)
 				require.Equal(t, "true", w.Header().Get("Idempotency-Replayed"))
 				require.Equal(t, retry.allowed, strings.Join(w.Header().Values("Access-Control-Allow-Origin"), "; "), retry.origin)
 				if retry.allowed == "" {
@@ -91,17 +90,6 @@ func TestOrigin_ofAReplay(t *testing.T) {
 	}
 }
 
-func originPost(h http.Handler, origin string) *httptest.ResponseRecorder {
-	r := httptest.NewRequestWithContext(context.Background(), http.MethodPost, "/", strings.NewReader("b"))
-	if origin != "" {
-		r.Header.Set("Origin", origin)
-	}
-	r.Header.Set("Idempotency-Key", "k")
-	w := httptest.NewRecorder()
-	h.ServeHTTP(w, r)
-	return w
-}
-
 // What outer middleware varies by for a retry stays beside what the handler varies by.
 func TestOrigin_varyOfARetry(t *testing.T) {
 	t.Parallel()
@@ -114,6 +102,6 @@ func TestOrigin_varyOfARetry(t *testing.T) {
 		}
 		inner.ServeHTTP(w, r)
 	})
-	require.Equal(t, []string{"Accept"}, originPost(h, "").Header().Values("Vary"))
-	require.ElementsMatch(t, []string{"Origin", "Accept"}, originPost(h, "https://a.example").Header().Values("Vary"))
+	require.Equal(t, []string{"Accept"}, call(h, "/", "k").Header().Values("Vary"))
+	require.ElementsMatch(t, []string{"Origin", "Accept"}, call(h, "/", "k", "Origin", "https://a.example").Header().Values("Vary"))
 }

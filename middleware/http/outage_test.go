@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -30,9 +29,7 @@ type outageSite struct {
 	runs    atomic.Int64
 	// handle is the handler, or nil for one that answers with the number of its run.
 	handle func(w http.ResponseWriter, r *http.Request, run int64)
-
-	mu       sync.Mutex
-	outcomes []idempotency.Outcome
+	seen   outcomeLog
 }
 
 // inOutage runs f in a bubble. The bubble fails if f leaves a goroutine behind.
@@ -52,11 +49,7 @@ func inOutageWith(t *testing.T, key guardhttp.KeyFunc, f func(t *testing.T, s *o
 		g, err := guard.New(s, guard.WithTTL(outageTTL), guard.WithNamespace("test"))
 		require.NoError(t, err)
 		defer func() { require.NoError(t, g.Close(context.Background())) }()
-		opts = append(opts, idempotency.WithGlobalKeys(), idempotency.WithObserver(func(_ context.Context, o idempotency.Outcome) {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			s.outcomes = append(s.outcomes, o)
-		}))
+		opts = append(opts, idempotency.WithGlobalKeys(), idempotency.WithObserver(s.seen.observer()))
 		idempotent, err := guardhttp.New(g, key, opts...)
 		require.NoError(t, err)
 		s.handler = idempotent(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

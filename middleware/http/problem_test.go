@@ -77,7 +77,7 @@ var problemCases = map[string]problemCase{
 }
 
 // problemSend sends the request of a case.
-func problemSend(t *testing.T, site *contentSite, c problemCase, path, body string) contentAnswer {
+func problemSend(t *testing.T, site *contentSite, c problemCase, path, body string) httpAnswer {
 	t.Helper()
 	edits := []contentEdit{contentHeader("X-Tenant", problemScope)}
 	switch {
@@ -227,7 +227,7 @@ func TestProblem_retryAfter(t *testing.T) {
 		a := site.post(t, key, "")
 		close(finish)
 		require.NoError(t, <-ended)
-		a.requireRefused(t, http.StatusConflict, idempotency.InFlight)
+		requireProblem(t, a, http.StatusConflict, idempotency.InFlight)
 		seconds, err := strconv.Atoi(a.header.Get("Retry-After"))
 		require.NoError(t, err)
 		require.GreaterOrEqual(t, seconds, c.lowest, "%v", c.after)
@@ -242,7 +242,7 @@ func TestProblem_tooLargeClosesTheConnection(t *testing.T) {
 	conn := site.dial(t)
 	conn.say(t, "POST /things HTTP/1.1", "Host: a", "X-Tenant: acme", "Idempotency-Key: k", "Transfer-Encoding: chunked", "", "4", "body")
 	a := conn.receive(t)
-	a.requireRefused(t, 413, idempotency.BodyTooLarge)
+	requireProblem(t, a, 413, idempotency.BodyTooLarge)
 	require.True(t, a.close)
 }
 
@@ -256,7 +256,7 @@ func TestProblem_tooLargeKeepsAConnectionOfHTTP2(t *testing.T) {
 			*r = *r.WithContext(httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{
 				GotConn: func(c httptrace.GotConnInfo) { reused = c.Reused }}))
 		})
-		a.requireRefused(t, 413, idempotency.BodyTooLarge)
+		requireProblem(t, a, 413, idempotency.BodyTooLarge)
 		require.Equal(t, i > 0, reused)
 	}
 }
@@ -282,7 +282,7 @@ func TestProblem_withoutTheHeadersOfTheHandler(t *testing.T) {
 				h.Set("X-Outer", "outer")
 			})})
 		a := site.post(t, rand.Text(), "")
-		a.requireRefused(t, http.StatusServiceUnavailable, "given_up")
+		requireProblem(t, a, http.StatusServiceUnavailable, "given_up")
 		require.EqualValues(t, len(a.body), a.length)
 		for _, name := range []string{"Content-Encoding", "Etag", "Set-Cookie"} {
 			require.Empty(t, a.header[name], name)

@@ -50,11 +50,11 @@ func lifeRoutes(g *guard.Guard, rdb redis.UniversalClient, name string, say func
 	end := idempotency.WithObserver(func(_ context.Context, o idempotency.Outcome) {
 		say("ends", o.Result, "kept", o.Kept, "lost", errors.Is(o.Err, guard.ErrLost))
 	})
-	reject, err := guardhttp.New(g, guardhttp.IdempotencyKey, guardhttp.WithScope(lifeTenant), end)
+	reject, err := guardhttp.New(g, guardhttp.IdempotencyKey, guardhttp.WithScope(tenant), end)
 	if err != nil {
 		return nil, err
 	}
-	wait, err := guardhttp.New(g, guardhttp.IdempotencyKey, guardhttp.WithScope(lifeTenant), end, idempotency.WithWait(10*time.Second))
+	wait, err := guardhttp.New(g, guardhttp.IdempotencyKey, guardhttp.WithScope(tenant), end, idempotency.WithWait(10*time.Second))
 	if err != nil {
 		return nil, err
 	}
@@ -116,13 +116,13 @@ func startLifeWorkers(t *testing.T, n int, addr string) []*lifeWorker {
 }
 
 // start sends the worker a request in the background.
-func (w *lifeWorker) start(ctx context.Context, path, key string, headers ...string) <-chan lifeAnswer {
-	answers := make(chan lifeAnswer, 1)
+func (w *lifeWorker) start(ctx context.Context, path, key string, headers ...string) <-chan httpAnswer {
+	answers := make(chan httpAnswer, 1)
 	go func() { answers <- lifeSend(ctx, w.client, w.url+path, key, "b", headers...) }()
 	return answers
 }
 
-func (w *lifeWorker) post(t *testing.T, path, key string) lifeAnswer {
+func (w *lifeWorker) post(t *testing.T, path, key string) httpAnswer {
 	t.Helper()
 	a := lifeSend(t.Context(), w.client, w.url+path, key, "b")
 	require.NoError(t, a.err)
@@ -146,8 +146,8 @@ func TestProcesses_manyAtOnceOverFourProcesses(t *testing.T) {
 	server := redistest.Start(t)
 	rdb := server.Client(t)
 	workers := startLifeWorkers(t, 4, server.Addr())
-	storm := func(t *testing.T, path, key string) (ran lifeAnswer, replays, refused int) {
-		var answers []<-chan lifeAnswer
+	storm := func(t *testing.T, path, key string) (ran httpAnswer, replays, refused int) {
+		var answers []<-chan httpAnswer
 		for i := range requests {
 			answers = append(answers, workers[i%len(workers)].start(t.Context(), path, key, "X-Work", "300ms"))
 		}
@@ -200,7 +200,7 @@ func TestProcesses_aWaitingOneRunsAfterTheOwnerWasKilled(t *testing.T) {
 	owner, other := workers[0], workers[1]
 	first := owner.start(t.Context(), "/wait", "k", "X-Until", "never")
 	require.Equal(t, "k", owner.Says("begins"))
-	waiting := []<-chan lifeAnswer{other.start(t.Context(), "/wait", "k"), other.start(t.Context(), "/wait", "k")}
+	waiting := []<-chan httpAnswer{other.start(t.Context(), "/wait", "k"), other.start(t.Context(), "/wait", "k")}
 	owner.Kill()
 	require.Error(t, lifeReceive(t, first, "the end of a request").err)
 	marked := 0

@@ -33,7 +33,7 @@ func recordHandler(w http.ResponseWriter, _ *http.Request) {
 type recordStand struct {
 	*contentSite
 	key, head, record string
-	first             contentAnswer
+	first             httpAnswer
 }
 
 // recordMade runs a handler once, and returns the record that it has left.
@@ -59,7 +59,7 @@ func (s *recordStand) requireUnreadable(t *testing.T, record, what string) (reas
 	s.put(t, record)
 	a := s.post(t, "k", "body")
 	require.Equal(t, http.StatusConflict, a.status, what)
-	a.requireRefused(t, http.StatusConflict, idempotency.NotReplayable)
+	requireProblem(t, a, http.StatusConflict, idempotency.NotReplayable)
 	o := s.outcome(t)
 	require.Equal(t, idempotency.NotReplayable, o.Result, what)
 	var unreadable *idempotency.RecordError
@@ -77,7 +77,7 @@ func TestRecord_corruptInOtherModes(t *testing.T) {
 	s := recordMade(t, idempotency.WithMode(idempotency.Reject))
 	s.requireUnreadable(t, "nonsense", "reject")
 	s.put(t, s.record)
-	s.post(t, "k", "body").requireRefused(t, http.StatusConflict, idempotency.Done)
+	requireProblem(t, s.post(t, "k", "body"), http.StatusConflict, idempotency.Done)
 
 	shadow := s.site(t, contentSetup{handler: recordHandler, opts: []guardhttp.Option{idempotency.WithMode(idempotency.Reject), patientShadow}})
 	s.put(t, "nonsense")
@@ -162,10 +162,10 @@ func TestLong_recordOfTheLargestAnswer(t *testing.T) {
 		t.Run(name+", Redis", func(t *testing.T) {
 			// The Guard waits 2 s for the store to take a record. On a machine that takes longer
 			// for that, nothing is shown, so there are several tries.
-			g, err := guard.New(single.New(redistest.Start(t).Client(t)), guard.WithNamespace("test"), guard.WithTTL(contentPatience))
+			g, err := guard.New(single.New(redistest.Start(t).Client(t)), guard.WithNamespace("test"), guard.WithTTL(lifeSoon))
 			require.NoError(t, err)
 			t.Cleanup(func() {
-				ctx, cancel := context.WithTimeout(context.Background(), contentPatience)
+				ctx, cancel := context.WithTimeout(context.Background(), lifeSoon)
 				defer cancel()
 				_ = g.Close(ctx) // claims of failed tries may be left
 			})
@@ -183,7 +183,7 @@ func TestLong_recordOfTheLargestAnswer(t *testing.T) {
 					continue
 				}
 				require.NoError(t, outcome.Err)
-				var again lifeAnswer
+				var again httpAnswer
 				require.Eventually(t, func() bool { // to read it may take too long as well
 					again = lifeSend(t.Context(), s.client, s.URL, strconv.Itoa(try), "")
 					return again.status != http.StatusServiceUnavailable

@@ -32,9 +32,9 @@ func TestRefused_isLogged(t *testing.T) {
 	}{
 		"no scope":      {guardhttp.IdempotencyKey, func(*http.Request) (string, error) { return "", nil }, 500, "the scope is empty"},
 		"scope fails":   {guardhttp.IdempotencyKey, func(*http.Request) (string, error) { return "", errors.New("no session") }, 500, "no session"},
-		"key fails":     {func(*http.Request) (string, error) { return "", errors.New("no clock") }, lifeTenant, 500, "no clock"},
-		"misplaced key": {guardhttp.FromPathValue("id"), lifeTenant, 500, "the middleware must be inside of the mux"},
-		"bad key":       {guardhttp.IdempotencyKey, lifeTenant, 400, ""},
+		"key fails":     {func(*http.Request) (string, error) { return "", errors.New("no clock") }, tenant, 500, "no clock"},
+		"misplaced key": {guardhttp.FromPathValue("id"), tenant, 500, "the middleware must be inside of the mux"},
+		"bad key":       {guardhttp.IdempotencyKey, tenant, 400, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -89,7 +89,7 @@ func TestTimeoutHandler_inside(t *testing.T) {
 					mux.Handle("/slow", http.TimeoutHandler(slow, 20*time.Millisecond, "too late"))
 					mux.Handle("/busy", http.TimeoutHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 						_, _ = io.WriteString(w, "in time")
-					}), contentPatience, "too late"))
+					}), lifeSoon, "too late"))
 					return idempotent(mux)
 				}})
 			key := contentHeader("Idempotency-Key", rand.Text())
@@ -99,7 +99,7 @@ func TestTimeoutHandler_inside(t *testing.T) {
 			require.ErrorContains(t, site.outcome(t).Err, "http.TimeoutHandler is inside of the middleware")
 			require.ErrorContains(t, lifeReceive(t, refused, "a report"), "put it outside")
 			for range 3 {
-				site.send(t, http.MethodPost, "/slow", "", key).requireRefused(t, http.StatusConflict, idempotency.NotReplayable)
+				requireProblem(t, site.send(t, http.MethodPost, "/slow", "", key), http.StatusConflict, idempotency.NotReplayable)
 				require.NoError(t, lifeReceive(t, refused, "a report"))
 			}
 			close(end)
@@ -119,7 +119,7 @@ func TestTimeoutHandler_outside(t *testing.T) {
 	site := contentRedis(t).site(t, contentSetup{
 		handler: func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) },
 		mount: func(idempotent func(http.Handler) http.Handler, h http.Handler) http.Handler {
-			return http.TimeoutHandler(idempotent(h), contentPatience, "too late")
+			return http.TimeoutHandler(idempotent(h), lifeSoon, "too late")
 		}})
 	key := rand.Text()
 	for run := range 2 {

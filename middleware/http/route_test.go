@@ -24,8 +24,8 @@ func TestMux_withoutARouteIsPassedOn(t *testing.T) {
 	after.HandleFunc("POST /v2/claims", h)
 	after.HandleFunc("POST /v2/orders", h)
 	outer := http.NewServeMux() // sets http.Request.Pattern
-	seen := new(lifeLog)
-	idempotent, err := guardhttp.New(g, guardhttp.IdempotencyKey, guardhttp.WithScope(lifeTenant), idempotency.WithObserver(seen.observer()))
+	seen := new(outcomeLog)
+	idempotent, err := guardhttp.New(g, guardhttp.IdempotencyKey, guardhttp.WithScope(tenant), idempotency.WithObserver(seen.observer()))
 	require.NoError(t, err)
 	outer.Handle("/v2/", idempotent(before))
 	old, next := httptest.NewServer(outer), httptest.NewServer(idempotent(after))

@@ -29,7 +29,7 @@ import (
 type streamsSeen struct {
 	raw           string // of HTTP/1.1, without the date
 	informational string
-	answer        contentAnswer
+	answer        httpAnswer
 	failed        bool
 	said          []string // by the steps
 	logged        int      // lines of net/http's log
@@ -106,13 +106,13 @@ func (s *streamsStage) perform(t *testing.T, play streamsPlay, key string, runs 
 	}
 	select {
 	case <-s.returned: // the client may have a streamed answer before that
-	case <-time.After(contentPatience):
+	case <-time.After(lifeSoon):
 		require.Fail(t, "the request has not ended", "%s", play)
 	}
 	if runs {
 		select {
 		case seen.said = <-s.finished:
-		case <-time.After(contentPatience):
+		case <-time.After(lifeSoon):
 			require.Fail(t, "the handler has not run", "%s: %v", play, seen.answer)
 		}
 		seen.logged = strings.Count(s.log.String(), "\n") - logged
@@ -134,7 +134,7 @@ func streamsStages(t *testing.T, store *contentStore, http2 bool, behind func(ht
 		return s
 	}
 	idempotent, err := guardhttp.New(store.guard, guardhttp.IdempotencyKey,
-		append(opts, guardhttp.WithScope(contentTenant), guardhttp.WithPolicy(keepAll))...)
+		append(opts, guardhttp.WithScope(tenant), guardhttp.WithPolicy(keepAll))...)
 	require.NoError(t, err)
 	return stage(behind), stage(func(h http.Handler) http.Handler { return behind(idempotent(h)) })
 }
@@ -183,7 +183,7 @@ func streamsRequireReplay(t *testing.T, bare, ours *streamsStage, play streamsPl
 	require.False(t, again.failed, what)
 	require.Empty(t, again.informational, what)
 	if !again.answer.replayed() {
-		again.answer.requireRefused(t, http.StatusConflict, idempotency.NotReplayable)
+		requireProblem(t, again.answer, http.StatusConflict, idempotency.NotReplayable)
 		return
 	}
 	// an answer that was wrong is not made right by a replay, unless it has no body to be wrong

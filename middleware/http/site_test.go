@@ -3,7 +3,6 @@ package guardhttp_test
 import (
 	"bufio"
 	"bytes"
-	"context"
 	"crypto/rand"
 	"crypto/tls"
 	"fmt"
@@ -36,9 +35,6 @@ func track(r *http.Request) (*http.Request, func() idempotency.Outcome) {
 	return r.WithContext(ctx), outcome
 }
 
-// contentPatience is for what should come at once.
-const contentPatience = 20 * time.Second
-
 // A contentStore is a Redis of the test's own, with a Guard over it.
 type contentStore struct {
 	server *redistest.Server
@@ -49,15 +45,8 @@ type contentStore struct {
 func contentRedis(t *testing.T) *contentStore {
 	t.Helper()
 	s := &contentStore{server: redistest.Start(t)}
-	s.rdb = s.server.Client(t, func(o *redis.Options) { o.ReadTimeout, o.WriteTimeout = contentPatience, contentPatience })
-	g, err := guard.New(single.New(s.rdb), guard.WithNamespace("test"), guard.WithTTL(contentPatience))
-	require.NoError(t, err)
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), contentPatience)
-		defer cancel()
-		require.NoError(t, g.Close(ctx))
-	})
-	s.guard = g
+	s.rdb = s.server.Client(t, func(o *redis.Options) { o.ReadTimeout, o.WriteTimeout = lifeSoon, lifeSoon })
+	s.guard = lifeGuard(t, single.New(s.rdb))
 	return s
 }
 
@@ -111,23 +100,15 @@ type contentSite struct {
 	log    contentLog // of net/http
 	ran    atomic.Int64
 	sent   int
-
-	mu       sync.Mutex
-	outcomes []idempotency.Outcome
+	seen   outcomeLog
 }
-
-func contentTenant(r *http.Request) (string, error) { return r.Header.Get("X-Tenant"), nil }
 
 func (s *contentStore) site(t *testing.T, setup contentSetup) *contentSite {
 	t.Helper()
 	site := &contentSite{contentStore: s}
-	opts := []guardhttp.Option{idempotency.WithObserver(func(_ context.Context, o idempotency.Outcome) {
-		site.mu.Lock()
-		defer site.mu.Unlock()
-		site.outcomes = append(site.outcomes, o)
-	})}
+	opts := []guardhttp.Option{idempotency.WithObserver(site.seen.observer())}
 	if !setup.global {
-		opts = append(opts, guardhttp.WithScope(contentTenant))
+		opts = append(opts, guardhttp.WithScope(tenant))
 	} else {
 		opts = append(opts, idempotency.WithGlobalKeys())
 	}
@@ -163,9 +144,10 @@ func contentServer(t *testing.T, h http.Handler, http2 bool, to io.Writer) (addr
 	}
 	t.Cleanup(server.Close)
 	client = server.Client()
-	client.Timeout = contentPatience
+	client.Timeout = 2 * lifeSoon // so that a test ends which waits in vain
 	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	client.Transport.(*http.Transport).DisableCompression = true
+	transport := client.Transport.(*http.Transport)
+	transport.DisableCompression, transport.MaxIdleConnsPerHost = true, 100
 	return server.URL, client
 }
 
@@ -187,21 +169,21 @@ func (l *contentLog) String() string {
 	return l.text.String()
 }
 
-// A contentAnswer is what a client got.
-type contentAnswer struct {
+// An httpAnswer is what a client got.
+type httpAnswer struct {
 	status  int
 	header  http.Header
 	body    string
 	length  int64 // as announced, or -1
 	trailer http.Header
 	close   bool  // the connection ends with it
-	err     error // that ended the body
+	err     error // why there is no answer, or not all of it
 }
 
-func (a contentAnswer) replayed() bool { return a.header.Get("Idempotency-Replayed") != "" }
+func (a httpAnswer) replayed() bool { return a.header.Get("Idempotency-Replayed") == "true" }
 
 // requireReplayOf asserts that the answer is the first one again, and marked.
-func (a contentAnswer) requireReplayOf(t *testing.T, first contentAnswer) {
+func (a httpAnswer) requireReplayOf(t *testing.T, first httpAnswer) {
 	t.Helper()
 	require.NoError(t, first.err)
 	require.NoError(t, a.err)
@@ -212,15 +194,6 @@ func (a contentAnswer) requireReplayOf(t *testing.T, first contentAnswer) {
 	for _, name := range []string{"Content-Type", "Content-Encoding", "Location", "Etag", "Link", "Cache-Control"} {
 		require.Equal(t, first.header[name], a.header[name], name)
 	}
-}
-
-// requireRefused asserts that the answer is a problem document of the middleware.
-func (a contentAnswer) requireRefused(t *testing.T, status int, code idempotency.Result) {
-	t.Helper()
-	require.Equal(t, status, a.status, a.body)
-	require.Equal(t, "application/problem+json", a.header.Get("Content-Type"))
-	require.Contains(t, a.body, `"code":"`+string(code)+`"`)
-	require.False(t, a.replayed())
 }
 
 // A contentEdit changes a request before it is sent.
@@ -234,13 +207,13 @@ func contentHeader(name string, values ...string) contentEdit {
 func contentChunked(r *http.Request) { r.ContentLength = -1 }
 
 // post sends a request with a key to the site.
-func (s *contentSite) post(t *testing.T, key, body string, edits ...contentEdit) contentAnswer {
+func (s *contentSite) post(t *testing.T, key, body string, edits ...contentEdit) httpAnswer {
 	t.Helper()
 	return s.send(t, http.MethodPost, "/things", body, append([]contentEdit{contentHeader("Idempotency-Key", key)}, edits...)...)
 }
 
 // send sends a request of tenant acme, without a key.
-func (s *contentSite) send(t *testing.T, method, path, body string, edits ...contentEdit) contentAnswer {
+func (s *contentSite) send(t *testing.T, method, path, body string, edits ...contentEdit) httpAnswer {
 	t.Helper()
 	a, err := s.try(t, method, path, body, edits...)
 	require.NoError(t, err)
@@ -248,13 +221,13 @@ func (s *contentSite) send(t *testing.T, method, path, body string, edits ...con
 }
 
 // try sends a request that need not be answered.
-func (s *contentSite) try(t *testing.T, method, path, body string, edits ...contentEdit) (contentAnswer, error) {
+func (s *contentSite) try(t *testing.T, method, path, body string, edits ...contentEdit) (httpAnswer, error) {
 	t.Helper()
 	s.sent++
 	return contentSend(t, s.client, method, s.url+path, body, edits...)
 }
 
-func contentSend(t *testing.T, client *http.Client, method, address, body string, edits ...contentEdit) (contentAnswer, error) {
+func contentSend(t *testing.T, client *http.Client, method, address, body string, edits ...contentEdit) (httpAnswer, error) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), method, address, strings.NewReader(body))
 	require.NoError(t, err)
@@ -262,27 +235,30 @@ func contentSend(t *testing.T, client *http.Client, method, address, body string
 	for _, edit := range edits {
 		edit(r)
 	}
+	return do(client, r)
+}
+
+// do sends a request that need not be answered.
+func do(client *http.Client, r *http.Request) (httpAnswer, error) {
 	response, err := client.Do(r)
 	if err != nil {
-		return contentAnswer{}, err
+		return httpAnswer{}, err
 	}
+	return answerOf(response), nil
+}
+
+// answerOf reads the body of an answer.
+func answerOf(response *http.Response) (a httpAnswer) {
 	defer response.Body.Close()
-	a := contentAnswer{status: response.StatusCode, header: response.Header, length: response.ContentLength, close: response.Close}
 	all, err := io.ReadAll(response.Body)
-	a.body, a.err, a.trailer = string(all), err, response.Trailer
-	return a, nil
+	return httpAnswer{response.StatusCode, response.Header, string(all), response.ContentLength, response.Trailer, response.Close, err}
 }
 
 // outcome returns that of the last request that was sent.
 func (s *contentSite) outcome(t *testing.T) idempotency.Outcome {
 	t.Helper()
-	var all []idempotency.Outcome
-	require.Eventually(t, func() bool {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		all = s.outcomes
-		return len(all) >= s.sent
-	}, contentPatience, time.Millisecond)
+	s.seen.await(t, s.sent)
+	all := s.seen.seen()
 	require.Len(t, all, s.sent)
 	return all[len(all)-1]
 }
@@ -318,7 +294,7 @@ func contentDial(t *testing.T, address string) *contentConn {
 	}
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
-	require.NoError(t, conn.SetDeadline(time.Now().Add(contentPatience)))
+	require.NoError(t, conn.SetDeadline(time.Now().Add(lifeSoon)))
 	return &contentConn{Conn: conn, in: bufio.NewReader(conn)}
 }
 
@@ -330,23 +306,19 @@ func (c *contentConn) say(t *testing.T, lines ...string) {
 }
 
 // receive reads an answer, informational ones included.
-func (c *contentConn) receive(t *testing.T) contentAnswer {
+func (c *contentConn) receive(t *testing.T) httpAnswer {
 	t.Helper()
 	a, err := contentReceive(c.in)
 	require.NoError(t, err)
 	return a
 }
 
-func contentReceive(in *bufio.Reader) (contentAnswer, error) {
+func contentReceive(in *bufio.Reader) (httpAnswer, error) {
 	response, err := http.ReadResponse(in, nil)
 	if err != nil {
-		return contentAnswer{}, err
+		return httpAnswer{}, err
 	}
-	defer response.Body.Close()
-	a := contentAnswer{status: response.StatusCode, header: response.Header, length: response.ContentLength, close: response.Close}
-	all, err := io.ReadAll(response.Body)
-	a.body, a.err, a.trailer = string(all), err, response.Trailer
-	return a, nil
+	return answerOf(response), nil
 }
 
 // contentProtocols runs a test over HTTP/1.1 and over HTTP/2.

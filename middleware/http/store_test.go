@@ -81,7 +81,7 @@ func TestStore_keysThatWereWaitedForLeaveNothing(t *testing.T) {
 	const keys, clients = 10_000, 16
 	var refused atomic.Int64
 	h, _ := counted(http.StatusCreated, nil)
-	idempotent, err := guardhttp.New(lifeGuard(t, lifeBusy{memory.New()}), guardhttp.IdempotencyKey, guardhttp.WithScope(lifeTenant),
+	idempotent, err := guardhttp.New(lifeGuard(t, lifeBusy{memory.New()}), guardhttp.IdempotencyKey, guardhttp.WithScope(tenant),
 		idempotency.WithWait(time.Millisecond))
 	require.NoError(t, err)
 	endpoint := idempotent(h)

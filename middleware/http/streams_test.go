@@ -97,7 +97,7 @@ var streamsWriters = map[string]func(http.Handler) http.Handler{
 	"only deadlines":  streamsBehind(func(w http.ResponseWriter) http.ResponseWriter { return streamsDeadliner{streamsHidden{w}} }),
 	"only a Hijacker": streamsBehind(func(w http.ResponseWriter) http.ResponseWriter { return streamsHijacker{streamsHidden{w}} }),
 	"opaque":          streamsBehind(func(w http.ResponseWriter) http.ResponseWriter { return streamsOpaque{w} }),
-	"TimeoutHandler":  func(h http.Handler) http.Handler { return http.TimeoutHandler(h, contentPatience, "") },
+	"TimeoutHandler":  func(h http.Handler) http.Handler { return http.TimeoutHandler(h, lifeSoon, "") },
 	"hidden, flusher": streamsBehind(func(w http.ResponseWriter) http.ResponseWriter {
 		return streamsFlusher{streamsHidden{streamsHidden{w}}}
 	}),
@@ -193,7 +193,7 @@ func TestStreams_flush(t *testing.T) {
 							require.NoError(t, err)
 							require.Equal(t, "first", string(part), "while the handler runs")
 
-							site.post(t, key, "b").requireRefused(t, http.StatusConflict, idempotency.InFlight)
+							requireProblem(t, site.post(t, key, "b"), http.StatusConflict, idempotency.InFlight)
 							got <- true
 							_, err = io.ReadFull(response.Body, part)
 							require.NoError(t, err)
@@ -207,9 +207,9 @@ func TestStreams_flush(t *testing.T) {
 							site.outcome(t) // the middleware has returned
 						}
 						if opts == nil {
-							site.post(t, key, "b").requireRefused(t, http.StatusConflict, idempotency.NotReplayable)
+							requireProblem(t, site.post(t, key, "b"), http.StatusConflict, idempotency.NotReplayable)
 							require.NoError(t, site.outcome(t).Err)
-							site.post(t, key, "c").requireRefused(t, http.StatusUnprocessableEntity, idempotency.Mismatch)
+							requireProblem(t, site.post(t, key, "c"), http.StatusUnprocessableEntity, idempotency.Mismatch)
 							site.requireRan(t, 1)
 						}
 					}
@@ -280,7 +280,7 @@ func TestStreams_hijack(t *testing.T) {
 						"Connection: Upgrade", "Upgrade: echo", "")
 					require.Equal(t, http.StatusSwitchingProtocols, conn.receive(t).status)
 					site.requireRan(t, run+1)
-					site.post(t, key, "").requireRefused(t, http.StatusConflict, idempotency.InFlight)
+					requireProblem(t, site.post(t, key, ""), http.StatusConflict, idempotency.InFlight)
 					_, err := io.WriteString(conn, "hello")
 					require.NoError(t, err)
 					echo, err := io.ReadAll(conn.in)
@@ -290,7 +290,7 @@ func TestStreams_hijack(t *testing.T) {
 				}
 				if opts == nil {
 					for range 2 {
-						site.post(t, key, "").requireRefused(t, http.StatusConflict, idempotency.NotReplayable)
+						requireProblem(t, site.post(t, key, ""), http.StatusConflict, idempotency.NotReplayable)
 					}
 					site.requireRan(t, 1)
 				}
@@ -326,7 +326,7 @@ func TestStreams_flushBehindAHiddenWriter(t *testing.T) {
 			again.requireReplayOf(t, first)
 			require.Empty(t, again.header["X-Late"])
 		} else {
-			again.requireRefused(t, http.StatusConflict, idempotency.NotReplayable)
+			requireProblem(t, again, http.StatusConflict, idempotency.NotReplayable)
 		}
 	})
 }
@@ -355,7 +355,7 @@ func TestStreams_hijackThatOutlivesItsTime(t *testing.T) {
 			o := site.outcome(t)
 			require.Equal(t, idempotency.KeepTombstone, o.Kept)
 			require.Zero(t, o.Status)
-			site.post(t, key, "").requireRefused(t, http.StatusConflict, idempotency.NotReplayable)
+			requireProblem(t, site.post(t, key, ""), http.StatusConflict, idempotency.NotReplayable)
 			site.requireRan(t, 1)
 		})
 	}
@@ -374,7 +374,7 @@ func TestStreams_flushOfTheLastByteBehindAHiddenWriter(t *testing.T) {
 			streamsMust(http.NewResponseController(w).Flush())
 			select {
 			case <-got:
-			case <-time.After(contentPatience / 2):
+			case <-time.After(lifeSoon / 2):
 				// the client waits for the last byte, and the handler for the client
 				panic(http.ErrAbortHandler)
 			}
@@ -439,7 +439,7 @@ func TestStreams_trailers(t *testing.T) {
 			first := site.post(t, key, "")
 			require.NoError(t, first.err)
 			require.Equal(t, "17", first.trailer.Get("X-Sum"), name)
-			site.post(t, key, "").requireRefused(t, http.StatusConflict, idempotency.NotReplayable)
+			requireProblem(t, site.post(t, key, ""), http.StatusConflict, idempotency.NotReplayable)
 			site.requireRan(t, 1)
 		}
 		// Trailers that are not sent, because there is no chunk to put them behind. A replay must
@@ -452,7 +452,7 @@ func TestStreams_trailers(t *testing.T) {
 		key := rand.Text()
 		first := site.post(t, key, "")
 		require.Equal(t, "body", first.body)
-		site.post(t, key, "").requireRefused(t, http.StatusConflict, idempotency.NotReplayable)
+		requireProblem(t, site.post(t, key, ""), http.StatusConflict, idempotency.NotReplayable)
 	})
 }
 
@@ -494,7 +494,7 @@ func TestStreams_twoOfOurs(t *testing.T) {
 				if c.replayed {
 					again.requireReplayOf(t, first)
 				} else {
-					again.requireRefused(t, http.StatusConflict, idempotency.NotReplayable)
+					requireProblem(t, again, http.StatusConflict, idempotency.NotReplayable)
 				}
 				site.requireRan(t, 1)
 			}
@@ -513,7 +513,7 @@ func TestStreams_switchingProtocolsAsAStatus(t *testing.T) {
 	conn.say(t, "POST /things HTTP/1.1", "Host: a", "X-Tenant: acme", "Idempotency-Key: k", "Content-Length: 0", "")
 	require.Equal(t, http.StatusSwitchingProtocols, conn.receive(t).status)
 	require.Equal(t, idempotency.KeepTombstone, site.outcome(t).Kept)
-	site.post(t, "k", "").requireRefused(t, http.StatusConflict, idempotency.NotReplayable)
+	requireProblem(t, site.post(t, "k", ""), http.StatusConflict, idempotency.NotReplayable)
 	site.requireRan(t, 1)
 }
 
@@ -601,7 +601,7 @@ func TestStreams_copyOfNothing(t *testing.T) {
 			}
 			require.Equal(t, "text", site.send(t, http.MethodPost, "/works", "", key).body)
 			require.Equal(t, http.StatusOK, site.outcome(t).Status)
-			site.send(t, http.MethodPost, "/works", "", key).requireRefused(t, http.StatusConflict, idempotency.Done)
+			requireProblem(t, site.send(t, http.MethodPost, "/works", "", key), http.StatusConflict, idempotency.Done)
 		})
 		t.Run("nothing at all", func(t *testing.T) {
 			site := store.site(t, contentSetup{http2: http2, handler: func(w http.ResponseWriter, _ *http.Request) {
@@ -714,7 +714,7 @@ func TestStreams_tooMuchOverHTTP2(t *testing.T) {
 			require.NoError(t, first.err, "%s: the client has got %q, and the replay is %q", name, first.body, again.body)
 			again.requireReplayOf(t, first)
 		} else {
-			again.requireRefused(t, http.StatusConflict, idempotency.NotReplayable)
+			requireProblem(t, again, http.StatusConflict, idempotency.NotReplayable)
 		}
 		site.requireRan(t, 1)
 	}

@@ -28,12 +28,12 @@ func TestUnguarded_requestsArePassedOn(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			seen, runs := new(lifeLog), 0
+			seen, runs := new(outcomeLog), 0
 			idempotent, err := guardhttp.New(lifeGuard(t, memory.New()), c.key, append(c.opts, idempotency.WithObserver(seen.observer()))...)
 			require.NoError(t, err)
 			h := idempotent(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { runs++; w.WriteHeader(http.StatusCreated) }))
 			for range 2 {
-				require.Equal(t, http.StatusCreated, recordsPost(h, "a", "k").Code)
+				require.Equal(t, http.StatusCreated, call(h, "/", "k", "X-Tenant", "a").Code)
 			}
 			require.Equal(t, 2, runs)
 			for _, o := range seen.await(t, 2) {
