@@ -33,8 +33,8 @@ func TestStore_aCopyIsMadeWhenAsynqsRedisIsBack(t *testing.T) {
 			t.Parallel()
 			s := newLifeSite(t)
 			p := path{s.queue, redistest.StartProxy(t, s.queue.Addr())}
-			s.client, s.inspector = lifeQueue(t, p.proxy.Addr())
-			_, direct := lifeQueue(t, s.queue.Addr())
+			s.aqQueues = lifeQueue(t, p.proxy.Addr())
+			direct := lifeQueue(t, s.queue.Addr()).inspector
 			if name == "replies lost" {
 				s.inspector = direct
 				s.enqueue(t, "so that Redis knows the script", "none", asynq.ProcessIn(time.Hour))

@@ -3,7 +3,6 @@ package guardasynq_test
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"slices"
 	"strings"
 	"sync"
@@ -29,10 +28,9 @@ const (
 
 // A lifeSite is a queue and a store of leases, each with a Redis of its own.
 type lifeSite struct {
+	aqQueues
 	queue, store *redistest.Server
 	guard        *guard.Guard
-	client       *asynq.Client
-	inspector    *asynq.Inspector
 	seen         *aqLog
 }
 
@@ -40,7 +38,7 @@ func newLifeSite(t *testing.T) *lifeSite {
 	t.Helper()
 	s := &lifeSite{queue: redistest.Start(t), store: redistest.Start(t), seen: &aqLog{}}
 	s.guard = lifeGuard(t, s.store)
-	s.client, s.inspector = lifeQueue(t, s.queue.Addr())
+	s.aqQueues = lifeQueue(t, s.queue.Addr())
 	return s
 }
 
@@ -60,14 +58,14 @@ func lifeRedis(addr string) asynq.RedisClientOpt {
 	return asynq.RedisClientOpt{Addr: addr, DialTimeout: time.Second, ReadTimeout: time.Second, WriteTimeout: time.Second}
 }
 
-func lifeQueue(t *testing.T, addr string) (*asynq.Client, *asynq.Inspector) {
+func lifeQueue(t *testing.T, addr string) aqQueues {
 	t.Helper()
-	client, inspector := asynq.NewClient(lifeRedis(addr)), asynq.NewInspector(lifeRedis(addr))
+	q := aqQueues{asynq.NewClient(lifeRedis(addr)), asynq.NewInspector(lifeRedis(addr))}
 	t.Cleanup(func() {
-		_ = client.Close()
-		_ = inspector.Close()
+		_ = q.client.Close()
+		_ = q.inspector.Close()
 	})
-	return client, inspector
+	return q
 }
 
 // middleware returns one whose key is the customer in the payload, with a TTL of a minute: what
@@ -93,17 +91,10 @@ func (s *lifeSite) serve(t *testing.T, handler asynq.Handler, change ...func(*as
 // start is serve without Configure.
 func (s *lifeSite) start(t *testing.T, handler asynq.Handler, change ...func(*asynq.Config)) *asynq.Server {
 	t.Helper()
-	config := asynq.Config{
-		Concurrency:              5,
-		TaskCheckInterval:        20 * time.Millisecond,
-		DelayedTaskCheckInterval: 100 * time.Millisecond,
-		RetryDelayFunc:           func(int, error, *asynq.Task) time.Duration { return 100 * time.Millisecond },
-		ShutdownTimeout:          10 * time.Second,
-		LogLevel:                 asynq.FatalLevel,
-	}
-	for _, f := range change {
-		f(&config)
-	}
+	config := aqPlainConfig(append([]func(*asynq.Config){func(c *asynq.Config) {
+		c.Concurrency, c.DelayedTaskCheckInterval, c.ShutdownTimeout = 5, 100*time.Millisecond, 10*time.Second
+		c.RetryDelayFunc = func(int, error, *asynq.Task) time.Duration { return 100 * time.Millisecond }
+	}}, change...)...)
 	server := asynq.NewServer(lifeRedis(s.queue.Addr()), config)
 	require.NoError(t, server.Start(handler))
 	t.Cleanup(server.Shutdown)
@@ -137,16 +128,6 @@ func (s *lifeSite) enqueue(t *testing.T, id, customer string, opts ...asynq.Opti
 	require.NoError(t, err)
 }
 
-// info returns asynq's information on a task, or nil.
-func (s *lifeSite) info(t *testing.T, id string) *asynq.TaskInfo {
-	t.Helper()
-	info, err := s.inspector.GetTaskInfo("default", id)
-	if !errors.Is(err, asynq.ErrTaskNotFound) && !errors.Is(err, asynq.ErrQueueNotFound) {
-		require.NoError(t, err)
-	}
-	return info
-}
-
 // lifeHeartbeat is how often a server extends asynq's own leases of the tasks that it works on.
 const lifeHeartbeat = 5 * time.Second
 
@@ -169,19 +150,6 @@ func (s *lifeSite) ageLease(t *testing.T, rdb *redis.Client, task string) {
 	t.Helper()
 	ended := redis.Z{Score: float64(time.Now().Add(-time.Minute).Unix()), Member: task}
 	require.NoError(t, rdb.ZAddXX(t.Context(), lifeLeases, ended).Err())
-}
-
-// awaitEmpty waits until the queue has nothing left to do, and returns how many tasks are
-// archived.
-func (s *lifeSite) awaitEmpty(t *testing.T) (archived int) {
-	t.Helper()
-	lifeUntil(t, "the queue is empty", func() bool {
-		q, err := s.inspector.GetQueueInfo("default")
-		require.NoError(t, err)
-		archived = q.Archived
-		return q.Pending+q.Active+q.Scheduled+q.Retry+q.Aggregating == 0
-	})
-	return archived
 }
 
 // held returns the keys in the store that are leases.

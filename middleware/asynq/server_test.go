@@ -3,6 +3,7 @@ package guardasynq_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"sync"
 	"testing"
@@ -30,22 +31,27 @@ const (
 	aqQueue = "default"
 )
 
+// aqQueues are asynq's queues, as clients see them.
+type aqQueues struct {
+	client    *asynq.Client
+	inspector *asynq.Inspector
+}
+
 // An aqSite is a Redis with all that works on it: asynq's client and inspector, and a Guard whose
 // leases are in the same Redis.
 type aqSite struct {
 	*redistest.Server
-	rdb       *redis.Client
-	client    *asynq.Client
-	inspector *asynq.Inspector
-	guard     *guard.Guard
-	outcomes  aqLog
+	aqQueues
+	rdb      *redis.Client
+	guard    *guard.Guard
+	outcomes aqLog
 }
 
 func newAqSite(t *testing.T, opts ...guard.Option) *aqSite {
 	t.Helper()
 	server := redistest.Start(t)
 	rdb := server.Client(t, func(o *redis.Options) { o.PoolSize = 50 })
-	s := &aqSite{Server: server, rdb: rdb, client: asynq.NewClientFromRedisClient(rdb), inspector: asynq.NewInspectorFromRedisClient(rdb)}
+	s := &aqSite{Server: server, rdb: rdb, aqQueues: aqQueues{asynq.NewClientFromRedisClient(rdb), asynq.NewInspectorFromRedisClient(rdb)}}
 	s.guard = s.newGuard(t, opts...)
 	return s
 }
@@ -115,18 +121,17 @@ func (s *aqSite) enqueueTask(t *testing.T, task *asynq.Task, opts ...asynq.Optio
 }
 
 // info returns asynq's information on a task, or nil if there is none of that ID.
-func (s *aqSite) info(t *testing.T, id string) *asynq.TaskInfo {
+func (s aqQueues) info(t *testing.T, id string) *asynq.TaskInfo {
 	t.Helper()
 	info, err := s.inspector.GetTaskInfo(aqQueue, id)
-	if err != nil {
-		require.ErrorIs(t, err, asynq.ErrTaskNotFound)
-		return nil
+	if !errors.Is(err, asynq.ErrTaskNotFound) && !errors.Is(err, asynq.ErrQueueNotFound) {
+		require.NoError(t, err)
 	}
-	return info
+	return info // nil with an error
 }
 
 // awaitState waits until a task is in a state, and returns it.
-func (s *aqSite) awaitState(t *testing.T, id string, state asynq.TaskState) *asynq.TaskInfo {
+func (s aqQueues) awaitState(t *testing.T, id string, state asynq.TaskState) *asynq.TaskInfo {
 	t.Helper()
 	var info *asynq.TaskInfo
 	require.Eventually(t, func() bool {
@@ -137,18 +142,21 @@ func (s *aqSite) awaitState(t *testing.T, id string, state asynq.TaskState) *asy
 	return info
 }
 
-func (s *aqSite) awaitGone(t *testing.T, id string) {
+func (s aqQueues) awaitGone(t *testing.T, id string) {
 	t.Helper()
 	require.Eventually(t, func() bool { return s.info(t, id) == nil }, aqSoon, aqPoll, "task %q is still there", id)
 }
 
-// awaitEmpty waits until asynq has nothing to do any more.
-func (s *aqSite) awaitEmpty(t *testing.T) {
+// awaitEmpty waits until asynq has nothing to do any more, and returns how many tasks are archived.
+func (s aqQueues) awaitEmpty(t *testing.T) (archived int) {
 	t.Helper()
-	require.Eventually(t, func() bool {
+	lifeUntil(t, "the queue is empty", func() bool {
 		q, err := s.inspector.GetQueueInfo(aqQueue)
-		return err == nil && q.Pending+q.Active+q.Scheduled+q.Retry+q.Aggregating == 0
-	}, aqSoon, aqPoll, "there are still tasks")
+		require.NoError(t, err)
+		archived = q.Archived
+		return q.Pending+q.Active+q.Scheduled+q.Retry+q.Aggregating == 0
+	})
+	return archived
 }
 
 // An aqLog is what hooks have received.
