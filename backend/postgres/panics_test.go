@@ -41,7 +41,7 @@ func (r rogue) QueryContext(context.Context, string, []sqldriver.NamedValue) (sq
 
 func (r rogue) ExecContext(context.Context, string, []sqldriver.NamedValue) (sqldriver.Result, error) {
 	r.fails("Query")
-	return nil, io.ErrUnexpectedEOF
+	return sqldriver.RowsAffected(0), nil
 }
 
 type rogueRows struct{ rogue }

@@ -2,6 +2,7 @@ package redistest
 
 import (
 	"net"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -22,7 +23,8 @@ type Path struct {
 	conns  []net.Conn
 }
 
-// StartPath returns a Path to the address. It is closed when the test ends.
+// StartPath returns a Path to the address, or to the Unix socket of that absolute path. It is
+// closed when the test ends.
 func StartPath(t testing.TB, target string) *Path {
 	t.Helper()
 	listener, err := net.Listen("tcp", net.JoinHostPort(loopback, "0"))
@@ -59,7 +61,11 @@ func (p *Path) accept() {
 		if err != nil {
 			return
 		}
-		server, err := net.Dial("tcp", p.target)
+		network := "tcp"
+		if strings.HasPrefix(p.target, "/") {
+			network = "unix"
+		}
+		server, err := net.Dial(network, p.target)
 		if err != nil {
 			_ = client.Close()
 			continue
