@@ -49,7 +49,7 @@ var stores = []store{
 	{"`reentrant`", 12, 4, startRedis(func(rdb redis.UniversalClient) guard.Locker { return reentrant.New(rdb) })},
 	{"`single` on a Cluster", 16, 4, startCluster},
 	{"`single` behind Sentinel", 25, 4, startSentinel},
-	{"`redlock`", 16, 4, startRedlock},
+	{"`redlock`", 16, 5, startRedlock},
 	{"`postgres`", 14, 5, startPostgres()},
 	{"`postgres`, pgx without pings", 14, 4, startPostgres(stdlib.OptionShouldPing(
 		func(context.Context, stdlib.ShouldPingParams) bool { return false }))},
