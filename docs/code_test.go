@@ -107,6 +107,15 @@ var snippetModules = []snippetModule{
 		},
 	},
 	{
+		dir: "middleware/jetstream", uses: `guardjetstream\.`,
+		aliases: map[string]string{"guardjetstream": module + "/middleware/jetstream"},
+		prelude: "var ctx context.Context\nvar js jetstream.JetStream\nvar rdb redis.UniversalClient\nfunc charge(context.Context, jetstream.Msg) error { return nil }\n",
+		imports: []string{
+			"context", "time", "github.com/nats-io/nats.go/jetstream", "github.com/redis/go-redis/v9",
+			module + "/backend/single", module + "/guard", module + "/middleware/jetstream",
+		},
+	},
+	{
 		dir: "middleware/grpc", uses: `guardgrpc\.`,
 		prelude: `
 type accountKey struct{}

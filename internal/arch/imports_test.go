@@ -37,6 +37,7 @@ var rules = []struct {
 	{"/middleware/idempotency", []string{"/guard", "/middleware/internal/keys", "/middleware/internal/refused"}},
 	{"/middleware/http", []string{"/guard", "/middleware/idempotency", "/middleware/internal", "github.com/felixge/httpsnoop"}},
 	{"/middleware/grpc", []string{"/guard", "/middleware/idempotency", "/middleware/internal", "google.golang.org/grpc", "google.golang.org/protobuf", "google.golang.org/genproto/googleapis/rpc"}},
+	{"/middleware/jetstream", []string{"/guard", "/middleware/internal", "github.com/nats-io/nats.go"}},
 	// asynq's Scheduler is robfig/cron, with its specs.
 	{"/middleware/asynq", []string{"/guard", "/middleware/internal", "github.com/hibiken/asynq", "github.com/robfig/cron"}},
 	{"/middleware/gocron", []string{"/guard"}},
@@ -141,7 +142,7 @@ func TestImports_rulesRefuse(t *testing.T) {
 }
 
 // modules are the folders of the modules whose packages follow the rules.
-var modules = []string{".", "examples", "internal/verify", "backend/etcd", "middleware/grpc"}
+var modules = []string{".", "examples", "internal/verify", "backend/etcd", "middleware/grpc", "middleware/jetstream"}
 
 // listAll lists the packages of all modules.
 func listAll(t *testing.T) (packages []listed) {
