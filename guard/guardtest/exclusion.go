@@ -100,6 +100,15 @@ func (s *subject) work(seed uint64, goesOn func() bool, do func(process, *rand.R
 	all.Wait()
 }
 
+// releaseSurely releases c until the store answers, as the Guard does, or until goesOn says no.
+func (p process) releaseSurely(c driver.Claim, goesOn func() bool) {
+	for goesOn() {
+		if _, err := p.tryRelease(c, driver.After{}); err == nil {
+			return
+		}
+	}
+}
+
 // updates runs workers that increment numbers. Each worker reads and writes a number in two steps,
 // under a lease that does not expire. ShedLock checks its lock providers in the same way.
 func updates(s *subject) {
@@ -112,7 +121,7 @@ func updates(s *subject) {
 		c := s.claim("number:" + strconv.Itoa(k))
 		g, err := p.tryAcquire(c)
 		if err != nil {
-			_, _ = p.tryRelease(c, driver.After{}) // it may have been granted
+			p.releaseSurely(c, goesOn) // it may have been granted
 		}
 		if err != nil || g.State != driver.Granted {
 			time.Sleep(time.Duration(random.IntN(1000)) * time.Microsecond)
@@ -122,8 +131,12 @@ func updates(s *subject) {
 		time.Sleep(time.Duration(random.IntN(300)) * time.Microsecond)
 		numbers[k].Store(read + 1)
 		made[k].Add(1)
-		if held, err := p.tryRelease(c, driver.After{}); err == nil && !held {
+		held, err := p.tryRelease(c, driver.After{})
+		if err == nil && !held {
 			refused.Add(1)
+		}
+		if err != nil {
+			p.releaseSurely(c, goesOn)
 		}
 	})
 	for k := range numbers {

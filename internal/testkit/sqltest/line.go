@@ -15,6 +15,7 @@ type line struct {
 
 	mu    sync.Mutex
 	conns []net.Conn
+	cuts  int
 }
 
 func (l *line) dial(ctx context.Context, network, address string) (net.Conn, error) {
@@ -35,11 +36,11 @@ func (l *line) dial(ctx context.Context, network, address string) (net.Conn, err
 // keepCutting closes all connections again and again, until ctx ends. It waits for some replies in
 // between, so that most calls succeed, however slow the server is.
 func (l *line) keepCutting(ctx context.Context) {
-	const replies = 60 // connections of a pool that dials anew have less than 20
-	for ctx.Err() == nil {
-		l.cut()
-		for begin := l.replied.Load(); l.replied.Load() < begin+replies && ctx.Err() == nil; {
-			time.Sleep(50 * time.Millisecond)
+	const replies = 20
+	for cutAt := int64(replies); ctx.Err() == nil; time.Sleep(20 * time.Millisecond) {
+		if l.replied.Load() >= cutAt {
+			l.cut()
+			cutAt = l.replied.Load() + replies
 		}
 	}
 }
@@ -48,6 +49,9 @@ func (l *line) keepCutting(ctx context.Context) {
 func (l *line) cut() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if len(l.conns) > 0 {
+		l.cuts++
+	}
 	for _, conn := range l.conns {
 		_ = conn.Close()
 	}
@@ -69,13 +73,16 @@ func (l *line) replies(client, server net.Conn) {
 		}
 	}()
 	defer close(pieces)
-	for {
+	const greeting = 3 // about what a new connection needs before its first statement
+	for reads := 0; ; {
 		buffer := make([]byte, 32<<10)
 		n, err := server.Read(buffer)
 		if err != nil {
 			return
 		}
-		l.replied.Add(1)
+		if reads++; reads > greeting {
+			l.replied.Add(1)
+		}
 		pieces <- piece{buffer[:n], time.Now().Add(time.Duration(l.delay.Load()))}
 	}
 }
