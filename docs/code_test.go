@@ -147,11 +147,23 @@ var target string
 		imports: []string{"time", module + "/backend/etcd", module + "/guard"},
 	},
 	{
-		dir: "internal/verify", uses: `pgx|go-sql-driver|modernc`,
+		dir: "internal/verify", uses: `pgx|go-sql-driver|modernc|guardriver|rivertype|riverdatabasesql`,
 		// mysql and sqlite are our packages
-		aliases: map[string]string{"mysqldriver": "github.com/go-sql-driver/mysql", "sqlitedriver": "modernc.org/sqlite"},
+		aliases: map[string]string{
+			"mysqldriver": "github.com/go-sql-driver/mysql", "sqlitedriver": "modernc.org/sqlite", "guardriver": module + "/middleware/river",
+		},
+		prelude: `
+var config *river.Config
+var db *sql.DB
+var g *guard.Guard
+var pool *pgxpool.Pool
+type Charge struct{ Customer string }
+func (Charge) Kind() string { return "charge" }
+`,
 		imports: []string{
-			"context", "database/sql", "github.com/jackc/pgx/v5", "github.com/jackc/pgx/v5/stdlib",
+			"context", "database/sql", "github.com/jackc/pgx/v5", "github.com/jackc/pgx/v5/pgxpool", "github.com/jackc/pgx/v5/stdlib",
+			"github.com/riverqueue/river", "github.com/riverqueue/river/riverdriver/riverdatabasesql",
+			"github.com/riverqueue/river/riverdriver/riverpgxv5", "github.com/riverqueue/river/rivertype",
 			module + "/backend/mysql", module + "/backend/postgres", module + "/backend/sqlite", module + "/guard",
 		},
 	},

@@ -5,11 +5,13 @@ go 1.26.0
 replace (
 	github.com/seed-1795987d/onerun => ../..
 	github.com/seed-1795987d/onerun/backend/etcd => ../../backend/etcd
+	github.com/seed-1795987d/onerun/middleware/river => ../../middleware/river
 )
 
 require (
 	github.com/seed-1795987d/onerun v0.0.0
 	github.com/seed-1795987d/onerun/backend/etcd v0.0.0
+	github.com/seed-1795987d/onerun/middleware/river v0.0.0
 )
 
 require (
@@ -26,6 +28,9 @@ require (
 	github.com/nats-io/nats.go v1.55.0
 	github.com/prometheus/client_golang v1.24.1
 	github.com/redis/go-redis/v9 v9.23.0
+	github.com/riverqueue/river v0.51.2
+	github.com/riverqueue/river/riverdriver/riverdatabasesql v0.51.2
+	github.com/riverqueue/river/rivertype v0.51.2
 	github.com/robfig/cron/v3 v3.0.1
 	github.com/seed-1795987d/onerun/middleware/jetstream v0.0.0-00010101000000-000000000000
 	github.com/stretchr/testify v1.12.1
@@ -85,7 +90,14 @@ require (
 	github.com/prometheus/otlptranslator v1.0.0 // indirect
 	github.com/prometheus/procfs v0.22.0 // indirect
 	github.com/remyoudompheng/bigfft v0.0.0-20230129092748-24d4a6f8daec // indirect
+	github.com/riverqueue/river/riverdriver v0.51.2 // indirect
+	github.com/riverqueue/river/riverdriver/riverpgxv5 v0.51.2 // indirect
+	github.com/riverqueue/river/rivershared v0.51.2 // indirect
 	github.com/spf13/cast v1.10.0 // indirect
+	github.com/tidwall/gjson v1.20.0 // indirect
+	github.com/tidwall/match v1.2.0 // indirect
+	github.com/tidwall/pretty v1.2.1 // indirect
+	github.com/tidwall/sjson v1.2.5 // indirect
 	github.com/yuin/gopher-lua v1.1.1 // indirect
 	go.opentelemetry.io/auto/sdk v1.2.1 // indirect
 	go.opentelemetry.io/otel/log v1.47.0 // indirect
