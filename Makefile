@@ -24,7 +24,7 @@ PROOF := go run ./internal/verify/cmd/proof
 export CGO_ENABLED ?= 1
 
 # The folders of the modules of the workspace, go.work.
-MODULES := . examples examples/sqlfence cmd/onerun internal/verify bench backend/etcd middleware/grpc middleware/jetstream middleware/river middleware/http/frameworks
+MODULES := . examples examples/sqlfence cmd/onerun internal/verify bench backend/etcd middleware/grpc middleware/jetstream middleware/river middleware/watermill middleware/http/frameworks
 
 .PHONY: help test test-mysql lint check bench demo tools
 
@@ -33,7 +33,7 @@ help:
 
 # What make test runs. A test whose name begins with TestLong_ proves more than a contributor waits
 # for: make check runs these, and all tests of the other packages.
-TESTED := ./... ./backend/etcd/... ./middleware/grpc/... ./middleware/jetstream/... ./middleware/river/... ./middleware/http/frameworks/... \
+TESTED := ./... ./backend/etcd/... ./middleware/grpc/... ./middleware/jetstream/... ./middleware/river/... ./middleware/watermill/... ./middleware/http/frameworks/... \
 	./internal/verify/jetstream ./internal/verify/postgres ./internal/verify/mysql ./internal/verify/sqlite ./internal/verify/river ./internal/verify/simulation
 
 # With ONERUN_REQUIRE_REDIS, a test that finds no redis-server fails instead of being skipped; the

@@ -15,6 +15,9 @@
 //   - [github.com/seed-1795987d/onerun/middleware/asynq]: one task at a time for each key.
 //   - [github.com/seed-1795987d/onerun/middleware/asynq/scheduler]: asynq's Scheduler, for any
 //     number of replicas.
+//   - [github.com/seed-1795987d/onerun/middleware/watermill] and
+//     [github.com/seed-1795987d/onerun/middleware/jetstream]: a message is handled once. They are
+//     modules of their own.
 //   - [github.com/seed-1795987d/onerun/middleware/river]: one River job at a time for each key. It
 //     is a module of its own.
 //   - [github.com/seed-1795987d/onerun/middleware/cron]: jobs of robfig/cron, once for each tick.

@@ -107,6 +107,15 @@ var snippetModules = []snippetModule{
 		},
 	},
 	{
+		dir: "middleware/watermill", uses: `guardwatermill\.`,
+		aliases: map[string]string{"guardwatermill": module + "/middleware/watermill"},
+		prelude: "var router *message.Router\nvar publisher message.Publisher\nvar rdb redis.UniversalClient\n",
+		imports: []string{
+			"time", "github.com/ThreeDotsLabs/watermill/message", "github.com/ThreeDotsLabs/watermill/message/router/middleware",
+			"github.com/redis/go-redis/v9", module + "/backend/single", module + "/guard",
+		},
+	},
+	{
 		dir: "middleware/jetstream", uses: `guardjetstream\.`,
 		aliases: map[string]string{"guardjetstream": module + "/middleware/jetstream"},
 		prelude: "var ctx context.Context\nvar js jetstream.JetStream\nvar rdb redis.UniversalClient\nfunc charge(context.Context, jetstream.Msg) error { return nil }\n",

@@ -40,7 +40,7 @@ func TestDocs_pagesOfAdaptersHaveTheSameSections(t *testing.T) {
 		"What it does", "Set it up", "Keys", "When the key is busy", "What is remembered", "Options", "Inside the handler", "Operate it",
 	}
 	own := map[string][]string{"asynq": {"Schedulers"}, "cron": {"gocron"}}
-	for _, name := range []string{"http", "grpc", "asynq", "river", "cron"} {
+	for _, name := range []string{"http", "grpc", "asynq", "watermill", "jetstream", "river", "cron"} {
 		var sections []string
 		for _, row := range headingRow.FindAllString(fencedCode.ReplaceAllString(readPage(t, "docs/"+name+".md"), ""), -1) {
 			if section, ok := strings.CutPrefix(strings.TrimSpace(row), "## "); ok {

@@ -40,6 +40,7 @@ var rules = []struct {
 	{"/middleware/jetstream", []string{"/guard", "/middleware/internal", "github.com/nats-io/nats.go"}},
 	// asynq's Scheduler is robfig/cron, with its specs.
 	{"/middleware/asynq", []string{"/guard", "/middleware/internal", "github.com/hibiken/asynq", "github.com/robfig/cron"}},
+	{"/middleware/watermill", []string{"/guard", "/middleware/internal", "github.com/ThreeDotsLabs/watermill"}},
 	{"/middleware/river", []string{"/guard", "/middleware/internal", "github.com/riverqueue/river/rivertype"}},
 	{"/middleware/gocron", []string{"/guard"}},
 	{"/middleware/cron", []string{"/guard", "/inspect", "/middleware/internal", "github.com/robfig/cron"}},
@@ -143,7 +144,7 @@ func TestImports_rulesRefuse(t *testing.T) {
 }
 
 // modules are the folders of the modules whose packages follow the rules.
-var modules = []string{".", "examples", "internal/verify", "backend/etcd", "middleware/grpc", "middleware/jetstream", "middleware/river"}
+var modules = []string{".", "examples", "internal/verify", "backend/etcd", "middleware/grpc", "middleware/jetstream", "middleware/river", "middleware/watermill"}
 
 // listAll lists the packages of all modules.
 func listAll(t *testing.T) (packages []listed) {

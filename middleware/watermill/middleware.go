@@ -1,0 +1,105 @@
+package guardwatermill
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/middleware/internal/claim"
+	"github.com/seed-1795987d/onerun/middleware/internal/refused"
+)
+
+// middleware is what New makes.
+type middleware struct {
+	settings
+	key  KeyFunc
+	core *claim.Core
+}
+
+// New returns a middleware, for message.Router.AddMiddleware or for a single handler, that runs the
+// handler under a lease on the key of the KeyFunc. guard.FromContext finds the lease in the context
+// of the message, which is the one from before again after the handler. It ends when the lease is
+// lost (guard.ErrLost is the cause). The lease is renewed until the handler has returned. A panic
+// propagates, and leaves the key free and no marker.
+//
+// The router gets what the handler returns. If the lease was lost, it gets a *guard.LostError
+// around that, and no messages: the message comes again, and another run may have its key. If the
+// store cannot be asked for the done marker at the end, the router gets the messages, and hooks
+// receive the *guard.MarkerError.
+//
+// Put middleware.Recoverer and middleware.PoisonQueue in front of it, so that a poisoned message
+// leaves no marker, and middleware.Retry behind it, so that all tries are in one lease. IsPostponed
+// tells a PoisonQueue which messages have not failed.
+//
+// Settings that cannot work are *guard.SettingError, all of them in one error. The Guard needs
+// guard.WithNamespace or guard.WithoutNamespace. The Guard remains the caller's, to be closed after
+// the router. The middleware is safe for concurrent use.
+func New(g *guard.Guard, key KeyFunc, opts ...Option) (message.HandlerMiddleware, error) {
+	s := settings{wait: defaultWait, delay: defaultDelay, record: defaultRecord}
+	s.Adapter, s.TTL = "watermill", defaultTTL
+	refused.Apply(&s.List, &s, opts)
+	if key == nil {
+		s.Refuse("key", nil, "must not be nil")
+	}
+	if s.busy == Skip && s.Once > 0 {
+		s.Refuse("WithBusy", "Skip", "and WithOnce exclude each other: a delivery would end before the run of its message")
+	}
+	core, err := claim.New(g, s.Settings)
+	if err != nil {
+		return nil, err
+	}
+	m := &middleware{settings: s, key: key, core: core}
+	return m.wrap, nil
+}
+
+func (m *middleware) wrap(next message.HandlerFunc) message.HandlerFunc {
+	return func(msg *message.Message) ([]*message.Message, error) {
+		d := &delivery{m: m, msg: msg, next: next}
+		return d.process()
+	}
+}
+
+// A PostponedError is a message that was not handled, and comes again: its key was busy
+// (guard.ErrBusy), or the store was unavailable (guard.ErrStore).
+type PostponedError struct {
+	Err error // a *guard.BusyError, *guard.StoreError or *guard.ClosedError
+}
+
+func (e *PostponedError) Error() string { return fmt.Sprintf("guardwatermill: postponed: %v", e.Err) }
+
+func (e *PostponedError) Unwrap() error { return e.Err }
+
+// IsPostponed reports whether an error is that of a message which has not failed: it is a
+// *PostponedError, or its lease was lost. Keep such messages from a poison queue:
+//
+//	middleware.PoisonQueueWithFilter(pub, "poison", func(err error) bool {
+//		return !guardwatermill.IsPostponed(err)
+//	})
+func IsPostponed(err error) bool {
+	var postponed *PostponedError
+	return errors.As(err, &postponed) || errors.Is(err, guard.ErrLost)
+}
+
+type runKey struct{}
+
+// Key returns the key of the message under which a handler runs, as the KeyFunc returned it, or ""
+// if ctx is not that of a handler behind the middleware. The lease and its fence are in
+// guard.FromContext and guard.Fence.
+func Key(ctx context.Context) string {
+	key, _ := ctx.Value(runKey{}).(string)
+	return key
+}
+
+// pause waits for d, or until the context ends.
+func pause(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}
