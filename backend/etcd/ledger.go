@@ -26,18 +26,16 @@ func (l *Locker) counter(name, counter string) string {
 // Append implements driver.Ledger. An entry is a key, which is kept until enough others are newer.
 func (l *Locker) Append(ctx context.Context, name string, e driver.Entry, keep int) error {
 	_, err := call(ctx, l, driver.OpLedger, name, func(ctx context.Context) (none struct{}, err error) {
-		for range races {
-			if again, err := l.append(ctx, l.log(name), e, keep); err != nil || !again {
-				return none, err
-			}
+		for again := true; again && err == nil; {
+			again, err = l.append(ctx, l.log(name), e, keep)
 		}
-		return none, errRaces
+		return none, err
 	})
 	return err
 }
 
 // append adds an entry, and drops the oldest ones. It returns true if it is to be called again:
-// another call has changed the log, or there is more to drop than one transaction can.
+// there is more to drop than one transaction can.
 func (l *Locker) append(ctx context.Context, log string, e driver.Entry, keep int) (again bool, err error) {
 	key := fmt.Sprintf("%s%x", log, sha256.Sum256(e.Record))
 	found, err := l.readAll(ctx, []clientv3.Op{
