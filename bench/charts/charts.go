@@ -28,6 +28,8 @@ type chart struct {
 	series   []series
 	// points returns the points of a series.
 	points func(rows []map[string]string, s series) (plotter.XYs, error)
+	// bar returns the length of the bar of a row. A chart that has it has bars instead of lines.
+	bar func(row map[string]string) (float64, error)
 }
 
 // A series is a line of a chart.
@@ -58,6 +60,11 @@ var charts = []chart{
 		x:     "processes of 20 workers", y: "s",
 		series: []series{{"guardasynq", "guardasynq"}, {"ideal scheduler", "ideal scheduler"}, {"handlers alone", "handlers alone"}},
 		points: byProcesses,
+	},
+	{
+		file: "failover.svg", headings: []string{"What a failover forgets"}, has: "leases forgotten",
+		title: "Leases forgotten after kill -9 of their server: lower is better", x: "% of the rounds",
+		bar: forgotten,
 	},
 }
 
@@ -131,14 +138,12 @@ var colors = []color.Color{
 // draw returns the picture as SVG.
 func (c chart) draw(rows []map[string]string) ([]byte, error) {
 	p := plot.New()
+	if c.bar != nil {
+		return c.drawBars(p, rows)
+	}
 	p.Title.Text, p.X.Label.Text, p.Y.Label.Text = c.title, c.x, c.y
 	p.Title.Padding, p.Legend.Top, p.Legend.Left, p.Legend.Padding = vg.Points(8), true, true, vg.Points(4)
 	p.Legend.XOffs, p.Legend.YOffs = vg.Points(10), -vg.Points(4)
-	for _, style := range []*draw.TextStyle{
-		&p.Title.TextStyle, &p.X.Label.TextStyle, &p.Y.Label.TextStyle, &p.X.Tick.Label, &p.Y.Tick.Label, &p.Legend.TextStyle,
-	} {
-		style.Font.Variant = "Sans"
-	}
 	p.Add(plotter.NewGrid())
 	for i, s := range c.series {
 		points, err := c.points(rows, s)
@@ -169,7 +174,17 @@ func (c chart) draw(rows []map[string]string) ([]byte, error) {
 	} else {
 		p.Y.Min, p.Y.Max = 0, p.Y.Max*1.5
 	}
-	canvas := vgsvg.New(18*vg.Centimeter, 10*vg.Centimeter)
+	return svgOf(p, 10*vg.Centimeter)
+}
+
+// svgOf returns a picture of a width that suits a page.
+func svgOf(p *plot.Plot, height vg.Length) ([]byte, error) {
+	for _, style := range []*draw.TextStyle{
+		&p.Title.TextStyle, &p.X.Label.TextStyle, &p.Y.Label.TextStyle, &p.X.Tick.Label, &p.Y.Tick.Label, &p.Legend.TextStyle,
+	} {
+		style.Font.Variant = "Sans"
+	}
+	canvas := vgsvg.New(18*vg.Centimeter, height)
 	p.Draw(draw.New(canvas))
 	var svg bytes.Buffer
 	if _, err := canvas.WriteTo(&svg); err != nil {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -73,6 +74,20 @@ func TestCharts_drawWhatBenchTablePrints(t *testing.T) {
 	points, err = byCase("g", "time")(rows, series{column: "raw"})
 	require.NoError(t, err)
 	require.Len(t, points, 1, "a pipeline is no caller")
+}
+
+// The bar of a store is the share of its rounds.
+func TestCharts_drawBars(t *testing.T) {
+	t.Parallel()
+	const table = "## What a failover forgets\n\n| store | rounds | leases forgotten |\n|---|---|---|\n| one `Redis` | 40 | %s |\n| etcd | 200 | 0 |\n"
+	out := t.TempDir()
+	require.NoError(t, run(out, []string{write(t, fmt.Sprintf(table, "17"))}))
+	svg, err := os.ReadFile(filepath.Join(out, "failover.svg"))
+	require.NoError(t, err)
+	for _, text := range []string{">one Redis", ">etcd", "> 42.5<", "> 0<"} {
+		require.Contains(t, string(svg), text)
+	}
+	require.ErrorContains(t, run(out, []string{write(t, fmt.Sprintf(table, "most"))}), `"most" is no number`)
 }
 
 func TestCharts_refuseATableThatLacksFigures(t *testing.T) {

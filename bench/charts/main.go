@@ -1,5 +1,5 @@
-// Charts draws the pictures of docs/performance.md from the tables that have their figures: those
-// of the newest report that has them, or of the files that are named.
+// Charts draws the pictures of docs/performance.md and docs/reliability.md from the tables that
+// have their figures: those of the newest report that has them, or of the files that are named.
 //
 //	go run ./charts                        draws docs/pictures/*.svg anew
 //	go run ./charts -out . report.md       draws what is in a report of your own
@@ -32,7 +32,7 @@ func defaultPages(docs string) []string {
 	// sorted by date
 	reports, _ := filepath.Glob(filepath.Join(docs, "reports", "performance-*.md"))
 	slices.Reverse(reports)
-	return append(reports, filepath.Join(docs, "asynq.md"))
+	return append(reports, filepath.Join(docs, "asynq.md"), filepath.Join(docs, "reliability.md"))
 }
 
 // run draws each chart whose table is in one of the pages, from the first page that has it.

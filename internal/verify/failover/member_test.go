@@ -100,6 +100,7 @@ func (m *member) open(text string) error {
 			ctx, cancel := context.WithTimeout(context.Background(), attempt)
 			defer cancel()
 			_ = g.Close(ctx)
+			time.Sleep(attempt) // as in a service that goes on, a release may have to be repeated
 			closeClients()
 		}()
 	}
