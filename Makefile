@@ -34,7 +34,7 @@ help:
 # What make test runs. A test whose name begins with TestLong_ proves more than a contributor waits
 # for: make check runs these, and all tests of the other packages.
 TESTED := ./... ./backend/etcd/... ./middleware/grpc/... ./middleware/jetstream/... ./middleware/river/... ./middleware/watermill/... ./middleware/http/frameworks/... \
-	./internal/verify/jetstream ./internal/verify/postgres ./internal/verify/mysql ./internal/verify/sqlite ./internal/verify/river ./internal/verify/simulation
+	./internal/verify/postgres ./internal/verify/mysql ./internal/verify/sqlite ./internal/verify/simulation
 
 # With ONERUN_REQUIRE_REDIS, a test that finds no redis-server fails instead of being skipped; the
 # other variables are for PostgreSQL, MariaDB and etcd. The demo traces with -tags trace. -w leaves

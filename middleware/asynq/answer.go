@@ -1,12 +1,12 @@
 package guardasynq
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"time"
 
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/middleware/internal/claim"
 )
 
 // A result is the final result of a delivery, which hooks receive as guard.Outcome.Result. The
@@ -36,7 +36,7 @@ func (d *delivery) answer(err error) (answer error, final bool) {
 	case d.started && d.err == nil:
 		d.outcome.Err = err // that the lease was lost
 		return nil, true
-	case d.started && d.isCutOff(err):
+	case d.started && claim.IsCutOff(d.ctx, err, d.err):
 		return d.postpone(resultUnavailable, err)
 	case d.started:
 		d.outcome.Err = err
@@ -82,25 +82,6 @@ func (d *delivery) answerBusy(err error) (answer error, final bool) {
 	default:
 		return d.postpone(resultPostponed, err)
 	}
-}
-
-// isCutOff reports whether an outage of the store ended a run that had not failed: its lease
-// expired because it could not be renewed, and the handler returned the error of its context. A
-// lease that ends for another reason, such as WithMaxHold, would end the next run in the same way,
-// so that run costs an attempt.
-func (d *delivery) isCutOff(err error) bool {
-	var lost *guard.LostError
-	if d.ctx.Err() != nil || !errors.As(err, &lost) || lost.Reason != guard.LossExpired || lost.Renew == nil {
-		return false
-	}
-	// errors.Is would also look into an errors.Join, which has an error of the handler's own
-	for e := d.err; e != nil; e = errors.Unwrap(e) {
-		_, isLost := e.(*guard.LostError)    //nolint:errorlint // see above
-		if isLost || e == context.Canceled { //nolint:errorlint // see above
-			return true
-		}
-	}
-	return false
 }
 
 // keepResult makes what the handler has written to its ResultWriter the record of the done marker.

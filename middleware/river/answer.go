@@ -11,6 +11,7 @@ import (
 	"github.com/riverqueue/river/rivertype"
 
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/middleware/internal/claim"
 )
 
 // A result is the final result of an attempt, which hooks receive as guard.Outcome.Result. The
@@ -84,7 +85,7 @@ func (a *attempt) answerRan(err error) error {
 		a.end(resultPostponed, err)
 	case errors.Is(err, guard.ErrMarker): // the job is done, and only a repeat could run
 		return nil
-	case a.isCutOff(err):
+	case claim.IsCutOff(a.ctx, err, a.err):
 		return a.postpone(resultUnavailable, err, defaultDelay)
 	}
 	return err
@@ -113,25 +114,6 @@ func (a *attempt) answerBusy(err error) error {
 	default:
 		return a.postpone(resultPostponed, err, a.busyDelay())
 	}
-}
-
-// isCutOff reports whether an outage of the store ended a run that had not failed: its lease
-// expired because it could not be renewed, and the worker returned the error of its context. A
-// lease that ends for another reason, such as WithMaxHold, would end the next run in the same way,
-// so that run costs an attempt.
-func (a *attempt) isCutOff(err error) bool {
-	var lost *guard.LostError
-	if a.ctx.Err() != nil || !errors.As(err, &lost) || lost.Reason != guard.LossExpired || lost.Renew == nil {
-		return false
-	}
-	// errors.Is would also look into an errors.Join, which has an error of the worker's own
-	for e := a.err; e != nil; e = errors.Unwrap(e) {
-		_, isLost := e.(*guard.LostError)    //nolint:errorlint // see above
-		if isLost || e == context.Canceled { //nolint:errorlint // see above
-			return true
-		}
-	}
-	return false
 }
 
 // The delays of a job that did not run, if WithDelay sets none. The first one of a busy key is

@@ -86,6 +86,8 @@ func (d *delivery) answer(v claim.Verdict) ([]*message.Message, error) {
 	switch v.Result {
 	case claim.Ran:
 		switch {
+		case claim.IsCutOff(d.ctx, v.Err, d.err):
+			return d.postpone("ran", v.Err)
 		case errors.Is(v.Err, guard.ErrLost):
 			return nil, v.Err
 		case errors.As(v.Err, &none):

@@ -11,6 +11,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed-1795987d/onerun/backend/memory"
 	"github.com/seed-1795987d/onerun/guard"
 	guardwatermill "github.com/seed-1795987d/onerun/middleware/watermill"
 )
@@ -117,11 +118,44 @@ func TestHandler_whoseLeaseIsLost(t *testing.T) {
 		})(order("a"))
 		require.ErrorIs(t, err, guard.ErrLost, "another run may have the key: the message comes again")
 		require.Empty(t, msgs)
-		require.True(t, guardwatermill.IsPostponed(err), "it is not for a poison queue")
+		require.False(t, guardwatermill.IsPostponed(err), "it would end the next run, too: it is for a poison queue")
 		_, err = s.once(produce)(order("a"))
 		require.NoError(t, err)
 		require.Equal(t, []string{"ran", "ran"}, s.results())
 	})
+}
+
+// An outage of the store ends a lease, and says nothing of the message.
+func TestHandler_whoseLeaseEndsInAnOutage(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		returns   func(context.Context) error
+		postponed bool
+	}{
+		"its context": {context.Context.Err, true},
+		"its cause":   {context.Cause, true},
+		"its own":     {func(context.Context) error { return errFailed }, false},
+		"both":        {func(ctx context.Context) error { return errors.Join(ctx.Err(), errFailed) }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				store := &outage{Locker: memory.New()}
+				s := newStandOn(t, store, byEvent, guardwatermill.WithOnce(time.Hour))
+				msgs, err := s.once(func(m *message.Message) ([]*message.Message, error) {
+					store.begins.Store(true)
+					<-m.Context().Done()
+					store.begins.Store(false)
+					return nil, c.returns(m.Context())
+				})(order("a"))
+				require.Empty(t, msgs)
+				require.ErrorIs(t, err, guard.ErrLost)
+				require.Equal(t, c.postponed, guardwatermill.IsPostponed(err))
+				require.Equal(t, "ran", s.last().Result)
+				require.ErrorIs(t, s.last().Err, guard.ErrLost)
+			})
+		})
+	}
 }
 
 // The handler's context is that of its lease, and the message has its own one again after it.

@@ -63,10 +63,12 @@ func (m *middleware) wrap(next message.HandlerFunc) message.HandlerFunc {
 	}
 }
 
-// A PostponedError is a message that was not handled, and comes again: its key was busy
-// (guard.ErrBusy), or the store was unavailable (guard.ErrStore).
+// A PostponedError is a message that comes again although it has not failed. It was not handled,
+// because its key was busy (guard.ErrBusy) or the store was unavailable (guard.ErrStore). Or an
+// outage of the store ended its lease, and the handler returned the error of its context
+// (guard.ErrLost).
 type PostponedError struct {
-	Err error // a *guard.BusyError, *guard.StoreError or *guard.ClosedError
+	Err error // a *guard.BusyError, *guard.StoreError, *guard.ClosedError or *guard.LostError
 }
 
 func (e *PostponedError) Error() string { return fmt.Sprintf("guardwatermill: postponed: %v", e.Err) }
@@ -74,14 +76,14 @@ func (e *PostponedError) Error() string { return fmt.Sprintf("guardwatermill: po
 func (e *PostponedError) Unwrap() error { return e.Err }
 
 // IsPostponed reports whether an error is that of a message which has not failed: it is a
-// *PostponedError, or its lease was lost. Keep such messages from a poison queue:
+// *PostponedError. Keep such messages from a poison queue:
 //
 //	middleware.PoisonQueueWithFilter(pub, "poison", func(err error) bool {
 //		return !guardwatermill.IsPostponed(err)
 //	})
 func IsPostponed(err error) bool {
 	var postponed *PostponedError
-	return errors.As(err, &postponed) || errors.Is(err, guard.ErrLost)
+	return errors.As(err, &postponed)
 }
 
 type runKey struct{}

@@ -3,6 +3,7 @@ package guardwatermill_test
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 
 	"github.com/seed-1795987d/onerun/backend/memory"
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 	guardwatermill "github.com/seed-1795987d/onerun/middleware/watermill"
 )
 
@@ -27,9 +29,14 @@ type stand struct {
 
 func newStand(t *testing.T, key guardwatermill.KeyFunc, opts ...guardwatermill.Option) *stand {
 	t.Helper()
+	return newStandOn(t, memory.New(), key, opts...)
+}
+
+func newStandOn(t *testing.T, store guard.Locker, key guardwatermill.KeyFunc, opts ...guardwatermill.Option) *stand {
+	t.Helper()
 	s := &stand{}
 	var err error
-	s.guard, err = guard.New(memory.New(), guard.WithNamespace("shop"), guard.WithHook(guard.Hook{Outcome: func(_ context.Context, o guard.Outcome) {
+	s.guard, err = guard.New(store, guard.WithNamespace("shop"), guard.WithHook(guard.Hook{Outcome: func(_ context.Context, o guard.Outcome) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.outcomes = append(s.outcomes, o)
@@ -39,6 +46,19 @@ func newStand(t *testing.T, key guardwatermill.KeyFunc, opts ...guardwatermill.O
 	s.once, err = guardwatermill.New(s.guard, key, opts...)
 	require.NoError(t, err)
 	return s
+}
+
+// An outage is a store that renews no leases once the outage begins.
+type outage struct {
+	guard.Locker
+	begins atomic.Bool
+}
+
+func (o *outage) Renew(ctx context.Context, c driver.Claim) (bool, error) {
+	if o.begins.Load() {
+		return false, errFailed
+	}
+	return o.Locker.Renew(ctx, c)
 }
 
 // results returns the results that hooks have received.
