@@ -65,19 +65,24 @@ func (d *delivery) identify() (string, error) {
 // run runs the handler under the lease, if it gets it.
 func (d *delivery) run(identity string, next Handler) claim.Verdict {
 	defer d.keepAlive()()
-	for {
-		v := d.core.Do(context.Background(), identity, d.outcome.Name, d.wait, func(ctx context.Context, l *guard.Lease) error {
+	for wait := d.wait; ; {
+		v := d.core.Do(context.Background(), identity, d.outcome.Name, wait, func(ctx context.Context, l *guard.Lease) error {
 			d.lease.Store(l)
 			d.end("ran", nil)
 			d.outcome.Fence = l.Fence()
 			d.err = next(ctx, d.msg)
 			return d.err
 		})
-		again := v.Result == claim.Unavailable && !errors.Is(v.Err, guard.ErrClosed) || v.Result == claim.Busy && d.busy == Requeue
-		if !again || !d.limited {
+		switch {
+		case !d.limited: // another delivery costs no attempt
+			return v
+		case v.Result == claim.Busy && d.busy == Requeue:
+			wait = d.delay(v) // until the key is released, or the Guard closed
+		case v.Result == claim.Unavailable && !errors.Is(v.Err, guard.ErrClosed):
+			time.Sleep(min(d.delay(v), defaultDelay))
+		default:
 			return v
 		}
-		time.Sleep(d.delay(v)) // another delivery would cost an attempt
 	}
 }
 
@@ -161,7 +166,7 @@ func (d *delivery) fail(err error) error {
 // ack acknowledges the message and waits until the server has confirmed that.
 func (d *delivery) ack() (err error) {
 	for range ackTries {
-		ctx, cancel := context.WithTimeout(context.Background(), d.ackWait/ackTries)
+		ctx, cancel := context.WithTimeout(context.Background(), min(max(d.ackWait/ackTries, time.Second), 10*time.Second))
 		err = d.msg.DoubleAck(ctx)
 		final := err == nil || errors.Is(err, jetstream.ErrMsgAlreadyAckd) || errors.Is(err, nats.ErrConnectionClosed)
 		if !final {

@@ -17,8 +17,8 @@
 //	  → release the lease             with WithOnce, the done marker is in the store
 //	  → acknowledge                   and wait until the server has confirmed it (DoubleAck)
 //
-// From its arrival until the lease is released or lost, the middleware sends InProgress often
-// enough that the server does not deliver the message again (three times in each AckWait).
+// Once it has the key, and until the lease is released or lost, the middleware sends InProgress
+// often enough that the server does not deliver the message again (three times in each AckWait).
 //
 // # Results
 //

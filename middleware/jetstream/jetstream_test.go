@@ -160,7 +160,11 @@ func TestHandler_whoseKeyIsBusy(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := newStand(t, explicit, c.opts...)
+				var key guardjetstream.KeyFunc
+				if name == "Skip" {
+					key = guardjetstream.FromMessage()
+				}
+				s := newStandOf(t, key, explicit, c.opts...)
 				first, second := make(chan struct{}), &message{id: "a"}
 				go s.m(func(context.Context, jetstream.Msg) error { <-first; return nil })(&message{id: "a"})
 				synctest.Wait()
@@ -200,10 +204,38 @@ func TestHandler_costsNoAttemptWithoutARun(t *testing.T) {
 			time.Sleep(100 * time.Second)
 			close(first)
 		}()
+		began := time.Now()
 		s.m(succeed)(second)
+		require.Equal(t, 100*time.Second, time.Since(began), "it begins when the key is released")
 		require.Equal(t, []string{"ack"}, second.answers)
 		require.Equal(t, "ran", s.last().Result)
 		require.Greater(t, second.inProgress(), 90)
+	})
+}
+
+// A message that waits with its consumer does not hold up a shutdown: the Guard's Close ends its
+// wait.
+func TestHandler_waitsNoLongerThanTheGuardIsOpen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cfg := explicit
+		cfg.MaxDeliver = 1
+		s := newStand(t, cfg)
+		end, second := make(chan struct{}), &message{id: "a"}
+		go s.m(func(context.Context, jetstream.Msg) error { <-end; return nil })(&message{id: "a"})
+		synctest.Wait()
+		go func() {
+			time.Sleep(3 * time.Second)
+			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+			defer cancel()
+			_ = s.guard.Close(ctx)
+		}()
+		began := time.Now()
+		s.m(never)(second)
+		require.Less(t, time.Since(began), 5*time.Second)
+		require.Equal(t, "unavailable", s.last().Result)
+		require.Len(t, second.answers, 1)
+		close(end)
+		synctest.Wait()
 	})
 }
 

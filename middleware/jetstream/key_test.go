@@ -108,6 +108,11 @@ func TestNew_namesEachSettingThatCannotWork(t *testing.T) {
 	require.ErrorContains(t, err, "WithConsumer")
 	_, err = guardjetstream.New(nil, nil, guardjetstream.WithConsumer(explicit))
 	require.ErrorContains(t, err, "guard")
+	skip := []guardjetstream.Option{guardjetstream.WithConsumer(explicit), guardjetstream.WithBusy(guardjetstream.Skip)}
+	_, err = guardjetstream.New(g, nil, skip...)
+	require.ErrorContains(t, err, "WithBusy", "a delivery of a message that is being handled would end it")
+	_, err = guardjetstream.New(g, guardjetstream.FromJSON("customer"), append(skip, guardjetstream.WithOnce(time.Hour))...)
+	require.ErrorContains(t, err, "WithBusy")
 	_, err = guardjetstream.New(g, nil, guardjetstream.WithDelay(1<<62))
 	require.ErrorContains(t, err, "WithDelay")
 	require.Panics(t, func() { newStand(t, explicit).m(nil) })

@@ -100,6 +100,11 @@ type stand struct {
 
 func newStand(t *testing.T, c consumer, opts ...guardjetstream.Option) *stand {
 	t.Helper()
+	return newStandOf(t, nil, c, opts...)
+}
+
+func newStandOf(t *testing.T, key guardjetstream.KeyFunc, c consumer, opts ...guardjetstream.Option) *stand {
+	t.Helper()
 	s := &stand{}
 	var err error
 	s.guard, err = guard.New(memory.New(), guard.WithNamespace("shop"), guard.WithHook(guard.Hook{Outcome: func(_ context.Context, o guard.Outcome) {
@@ -109,7 +114,7 @@ func newStand(t *testing.T, c consumer, opts ...guardjetstream.Option) *stand {
 	}}))
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = s.guard.Close(context.Background()) })
-	s.m, err = guardjetstream.New(s.guard, nil, append([]guardjetstream.Option{guardjetstream.WithConsumer(c)}, opts...)...)
+	s.m, err = guardjetstream.New(s.guard, key, append([]guardjetstream.Option{guardjetstream.WithConsumer(c)}, opts...)...)
 	require.NoError(t, err)
 	return s
 }

@@ -48,6 +48,9 @@ func New(g *guard.Guard, key KeyFunc, opts ...Option) (Middleware, error) {
 	}
 	refused.Apply(&s.List, &s, opts)
 	s.readConsumer()
+	if s.busy == Skip && (key == nil || s.Once > 0) {
+		s.Refuse("WithBusy", "Skip", "needs a KeyFunc and excludes WithOnce: a delivery of the message whose run goes on would be acknowledged, although that run may fail")
+	}
 	core, err := claim.New(g, s.Settings)
 	if err != nil {
 		return nil, err

@@ -31,7 +31,10 @@ const (
 	// delivery costs an attempt. The message then waits with its consumer instead, which handles
 	// no other message of that Consume meanwhile.
 	Requeue BusyPolicy = iota
-	// Skip acknowledges the message: the run under way does the work of both.
+	// Skip acknowledges the message: the run under way does the work of both. It is for messages of
+	// which the next one comes soon: if that run fails, the message is lost. New refuses it with
+	// WithOnce and with the key of a single message (nil): the server may deliver that message
+	// again while its run goes on, and would then forget it.
 	Skip
 	// Fail treats the message as one whose handler has failed.
 	Fail
@@ -83,7 +86,7 @@ func WithBusy(b BusyPolicy) Option {
 // most a minute, and to 5 s if the store is unavailable. At most ten years.
 func WithDelay(d time.Duration) Option {
 	return func(s *settings) {
-		s.NotNegative(&s.every, "WithDelay", d)
+		s.Positive(&s.every, "WithDelay", d)
 		if d > maxDelay {
 			s.Refuse("WithDelay", d, fmt.Sprintf("must be at most %v", maxDelay))
 		}

@@ -48,9 +48,6 @@ func (d *delivery) process() ([]*message.Message, error) {
 	return d.answer(d.m.core.Do(d.ctx, d.m.core.Identity(d.handler, d.key), d.outcome.Name, d.m.wait, d.run))
 }
 
-// errNoMarker is why a run that has succeeded leaves no marker.
-type errNoMarker struct{ error }
-
 // run calls the handler under the lease of ctx, and makes what it has produced the record of the
 // marker.
 func (d *delivery) run(ctx context.Context, lease *guard.Lease) error {
@@ -64,7 +61,8 @@ func (d *delivery) run(ctx context.Context, lease *guard.Lease) error {
 		err = lease.SetRecord(record)
 	}
 	if err != nil {
-		return errNoMarker{err}
+		lease.DiscardMarker()
+		d.outcome.Refused = err
 	}
 	return nil
 }
@@ -79,20 +77,29 @@ func (d *delivery) handle(ctx context.Context) ([]*message.Message, error) {
 	return produced, err
 }
 
+// detach gives the produced messages a context that does not end with the lease: publishers may
+// look at it.
+func (d *delivery) detach() {
+	for _, m := range d.produced {
+		if m != nil && m.Context().Err() != nil && d.ctx.Err() == nil {
+			m.SetContext(context.WithoutCancel(m.Context()))
+		}
+	}
+}
+
 // answer returns what is for the router after a claim.
 func (d *delivery) answer(v claim.Verdict) ([]*message.Message, error) {
 	d.outcome.Err, d.outcome.Label = v.Err, v.Label
-	var none errNoMarker
 	switch v.Result {
 	case claim.Ran:
+		var closed *guard.ClosedError
 		switch {
-		case claim.IsCutOff(d.ctx, v.Err, d.err):
+		case errors.As(v.Err, &closed), claim.IsCutOff(d.ctx, v.Err, d.err):
 			return d.postpone("ran", v.Err)
 		case errors.Is(v.Err, guard.ErrLost):
 			return nil, v.Err
-		case errors.As(v.Err, &none):
-			d.outcome.Refused, d.outcome.Err = none.error, nil
 		}
+		d.detach()
 		return d.produced, d.err // also if the marker may be missing
 	case claim.Done:
 		d.outcome.Result, d.outcome.Skipped = "done", "done"
@@ -108,7 +115,7 @@ func (d *delivery) answer(v claim.Verdict) ([]*message.Message, error) {
 		return d.postpone("unavailable", v.Err)
 	case claim.Canceled:
 		d.outcome.Result = "canceled"
-		return nil, v.Err
+		return nil, &PostponedError{Err: v.Err}
 	case claim.Refused:
 	}
 	return d.refuse(fmt.Errorf("guardwatermill: lease of a message of handler %q: %w", d.handler, v.Err))

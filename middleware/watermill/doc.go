@@ -41,7 +41,7 @@
 //	unavailable  it comes again: the store was unavailable, or the Guard was closed
 //	busy         it has failed: its key was busy (Fail)
 //	refused      it has failed: no usable key, or a record that cannot be read
-//	canceled     its context ended before its handler began
+//	canceled     it comes again: its context ended before its handler began
 //
 // For a message that comes again, Err is a [*PostponedError].
 //

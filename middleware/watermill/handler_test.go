@@ -125,6 +125,49 @@ func TestHandler_whoseLeaseIsLost(t *testing.T) {
 	})
 }
 
+// Guard.Close revokes the lease of a run that does not end. Another run may have its key.
+func TestHandler_whoseLeaseIsRevokedByClose(t *testing.T) {
+	t.Parallel()
+	for name, returns := range map[string]func(context.Context) error{
+		"its context": context.Context.Err, "nil": func(context.Context) error { return nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				s := newStand(t, byEvent, guardwatermill.WithOnce(time.Hour))
+				msgs, err := s.once(func(m *message.Message) ([]*message.Message, error) {
+					go func() {
+						ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+						defer cancel()
+						_ = s.guard.Close(ctx)
+					}()
+					<-m.Context().Done()
+					msgs, _ := produce(m)
+					return msgs, returns(m.Context())
+				})(order("a"))
+				require.ErrorIs(t, err, guard.ErrClosed)
+				require.True(t, guardwatermill.IsPostponed(err))
+				require.Empty(t, msgs)
+				require.ErrorIs(t, s.last().Err, guard.ErrClosed)
+			})
+		})
+	}
+}
+
+// A publisher may look at the context of a produced message, which must not end with the lease.
+func TestHandler_whoseMessagesHaveItsContext(t *testing.T) {
+	t.Parallel()
+	s := newStand(t, byEvent)
+	msgs, err := s.once(func(m *message.Message) ([]*message.Message, error) {
+		return []*message.Message{m.CopyWithContext(), message.NewMessage("own", nil)}, nil
+	})(order("a"))
+	require.NoError(t, err)
+	for _, m := range msgs {
+		require.NoError(t, m.Context().Err())
+	}
+	require.Equal(t, "a", guardwatermill.Key(msgs[0].Context()), "the values stay")
+}
+
 // An outage of the store ends a lease, and says nothing of the message.
 func TestHandler_whoseLeaseEndsInAnOutage(t *testing.T) {
 	t.Parallel()
@@ -238,6 +281,7 @@ func TestWait_endsWithTheContextOfTheMessage(t *testing.T) {
 		began := time.Now()
 		_, err := s.once(never)(m)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.True(t, guardwatermill.IsPostponed(err), "it is not for a poison queue")
 		require.Equal(t, 3*time.Second, time.Since(began))
 		require.Equal(t, "canceled", s.last().Result)
 		time.Sleep(time.Minute)

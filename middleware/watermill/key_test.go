@@ -93,7 +93,7 @@ func TestNew_refusesWhatCannotWork(t *testing.T) {
 	s := newStand(t, byEvent)
 	for want, opts := range map[string][]guardwatermill.Option{
 		"WithOnce":      {guardwatermill.WithOnce(-1)},
-		"WithMaxRecord": {guardwatermill.WithMaxRecord(0)},
+		"WithMaxRecord": {guardwatermill.WithMaxRecord(guard.MaxRecord + 1)},
 		"WithWait":      {guardwatermill.WithWait(-1)},
 		"WithDelay":     {guardwatermill.WithDelay(2 * time.Hour)},
 		"WithGroup":     {guardwatermill.WithGroup("")},

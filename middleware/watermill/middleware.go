@@ -64,11 +64,11 @@ func (m *middleware) wrap(next message.HandlerFunc) message.HandlerFunc {
 }
 
 // A PostponedError is a message that comes again although it has not failed. It was not handled,
-// because its key was busy (guard.ErrBusy) or the store was unavailable (guard.ErrStore). Or an
-// outage of the store ended its lease, and the handler returned the error of its context
-// (guard.ErrLost).
+// because its key was busy (guard.ErrBusy), the store was unavailable (guard.ErrStore), or its
+// context ended while it waited. Or its lease was revoked by Guard.Close (guard.ErrClosed), or an
+// outage of the store ended it, and the handler returned the error of its context (guard.ErrLost).
 type PostponedError struct {
-	Err error // a *guard.BusyError, *guard.StoreError, *guard.ClosedError or *guard.LostError
+	Err error // as errors.Is finds it
 }
 
 func (e *PostponedError) Error() string { return fmt.Sprintf("guardwatermill: postponed: %v", e.Err) }

@@ -14,7 +14,7 @@ const (
 	defaultTTL    = 15 * time.Second
 	defaultWait   = 20 * time.Second
 	defaultDelay  = time.Second
-	defaultRecord = 1 << 20
+	defaultRecord = guard.MaxRecord
 	maxDelay      = time.Hour
 )
 
@@ -39,9 +39,9 @@ const (
 	// *PostponedError.
 	Requeue BusyPolicy = iota
 	// Skip acknowledges the message: the run that holds the key does the work of both. It is for
-	// messages that say the same, such as "refresh customer 7". With WithOnce, New refuses it: the
-	// message may be a delivery of the one that is being handled, which is then acknowledged even
-	// if its handler fails.
+	// messages that say the same, such as "refresh customer 7", and of which the next one comes
+	// soon: the message may be another delivery of the one that is being handled. If that run
+	// fails, the message is lost. With WithOnce, New refuses it.
 	Skip
 	// Fail fails the message with the *guard.BusyError, so that a middleware.PoisonQueue takes it.
 	Fail
@@ -58,9 +58,9 @@ func WithOnce(window time.Duration) Option {
 
 // WithMaxRecord sets how many bytes of produced messages are kept for repeats. If a handler
 // produces more, they are published, and there is no marker: the next delivery of the message is
-// handled again, and hooks receive guard.Outcome.Refused. Defaults to 1 MiB. At most 12 MiB.
+// handled again, and hooks receive guard.Outcome.Refused. Defaults to 1 MiB, the maximum.
 func WithMaxRecord(bytes int) Option {
-	return func(s *settings) { s.Between(&s.record, "WithMaxRecord", bytes, 1, guard.MaxRecord*3/4) }
+	return func(s *settings) { s.Between(&s.record, "WithMaxRecord", bytes, 1, guard.MaxRecord) }
 }
 
 // WithBusy sets what happens to a message whose key is still busy after WithWait. Defaults to
