@@ -170,7 +170,7 @@ type Charge struct{ Customer string }
 func (Charge) Kind() string { return "charge" }
 `,
 		imports: []string{
-			"context", "database/sql", "github.com/jackc/pgx/v5", "github.com/jackc/pgx/v5/pgxpool", "github.com/jackc/pgx/v5/stdlib",
+			"context", "database/sql", "errors", "github.com/jackc/pgx/v5", "github.com/jackc/pgx/v5/pgxpool", "github.com/jackc/pgx/v5/stdlib",
 			"github.com/riverqueue/river", "github.com/riverqueue/river/riverdriver/riverdatabasesql",
 			"github.com/riverqueue/river/riverdriver/riverpgxv5", "github.com/riverqueue/river/rivertype",
 			module + "/backend/mysql", module + "/backend/postgres", module + "/backend/sqlite", module + "/guard",

@@ -80,10 +80,12 @@ func (a *attempt) answer(err error) error {
 func (a *attempt) answerRan(err error) error {
 	a.outcome.Err = err
 	var snooze *rivertype.JobSnoozeError
+	var cancel *rivertype.JobCancelError
 	switch {
+	case errors.As(a.err, &cancel): // River never runs the job again
 	case errors.As(err, &snooze):
 		a.end(resultPostponed, err)
-	case errors.Is(err, guard.ErrMarker): // the job is done, and only a repeat could run
+	case a.err == nil && errors.Is(err, guard.ErrMarker): // the job is done, and only a repeat could run
 		return nil
 	case claim.IsCutOff(a.ctx, err, a.err):
 		return a.postpone(resultUnavailable, err, defaultDelay)
@@ -103,6 +105,11 @@ func (a *attempt) answerBusy(err error) error {
 			// became of it is known later.
 			policy = Requeue
 		}
+	}
+	if policy == Skip && len(a.job.Errors) > 0 {
+		// The run that holds the key may be an earlier attempt of this job, which River has rescued.
+		// Its result no longer counts, so the job must not be completed here.
+		policy = Requeue
 	}
 	switch policy {
 	case Skip:

@@ -23,7 +23,9 @@ type BusyPolicy int
 const (
 	// Requeue snoozes the job, which costs no attempt. It comes back later, see WithDelay.
 	Requeue BusyPolicy = iota
-	// Skip completes the job without running it: the run under way does the work of both.
+	// Skip completes the job without running it: the run under way does the work of both. A job
+	// that has failed before, or that River has rescued, is snoozed instead: the run under way may
+	// be its own, whose result River no longer takes.
 	Skip
 	// Fail fails the attempt with a *guard.BusyError. River retries the job by its policy.
 	Fail

@@ -73,6 +73,32 @@ func TestBusy_policies(t *testing.T) {
 	}
 }
 
+// River rescues a job that runs for too long, and begins it once more. The run that holds the key is
+// then its own. River no longer takes that run's result, so Skip must not complete the job.
+func TestBusy_aRescuedJobIsNotSkipped(t *testing.T) {
+	t.Parallel()
+	s := newStand(t)
+	m := s.middleware(t, byCustomer, guardriver.WithBusy(guardriver.Skip))
+	rescued := charge(1, "42")
+	rescued.Errors = []rivertype.AttemptError{{Attempt: 1, Error: "Stuck job rescued by Rescuer"}}
+	require.NoError(t, m.Work(t.Context(), charge(1, "42"), func(context.Context) error {
+		snoozed(t, m.Work(t.Context(), rescued, mustNotRun(t)))
+		return nil
+	}))
+	require.Equal(t, []string{"postponed", "ran"}, s.results())
+}
+
+// A worker's own error is not hidden by that of a marker of another Guard, or of its context.
+func TestWork_returnsTheErrorOfItsWorker(t *testing.T) {
+	t.Parallel()
+	own := errors.New("failed")
+	for _, err := range []error{errors.Join(own, &guard.MarkerError{}), &rivertype.JobCancelError{}} {
+		s := newStand(t)
+		got := s.middleware(t, byCustomer).Work(t.Context(), charge(1, "42"), returns(err))
+		require.ErrorIs(t, got, err)
+	}
+}
+
 // A job that waits for long asks seldom: River counts how often it was snoozed.
 func TestBusy_theDelayGrows(t *testing.T) {
 	t.Parallel()
