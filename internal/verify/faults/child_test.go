@@ -32,7 +32,7 @@ type child struct {
 	metrics  *faultmetrics.Metrics
 	guard    *guard.Guard
 	resource *history.Client
-	cutOff   bool // its clients were closed
+	cutOff   bool // its clients were closed, or the store was away for more than twice the TTL
 
 	mu       sync.Mutex
 	held     map[string]*held   // by command, not by the loops
@@ -185,7 +185,7 @@ func (c *child) end(before goleak.Option, stopWatch func()) (string, error) {
 	switch {
 	case c.cutOff && (err == nil || errors.Is(err, guard.ErrStore)): // it could be released, or not
 	case c.cutOff:
-		return "", fmt.Errorf("closed without a client, a Guard says: %w", err)
+		return "", fmt.Errorf("closed after it was cut off, a Guard says: %w", err)
 	case err != nil:
 		return "", err
 	}

@@ -46,6 +46,11 @@ var clientCommands = map[string]command{
 		}
 		return fmt.Sprint(used), nil
 	},
+	// cutoff says that claims may have been given up, which Close says, too.
+	"cutoff": func(c *child, _ []string) (string, error) {
+		c.cutOff = true
+		return "", nil
+	},
 	// close closes the clients.
 	"close": func(c *child, _ []string) (string, error) {
 		c.cutOff = true

@@ -108,6 +108,9 @@ func deadServer(s *scene) {
 	for _, server := range s.deployment.majority() {
 		server.Restart()
 	}
+	for _, w := range s.live() {
+		w.ask("cutoff")
+	}
 }
 
 func conns(workers []*worker) (n int) {
