@@ -85,7 +85,7 @@ func (a *attempt) answerRan(err error) error {
 	case errors.As(a.err, &cancel): // River never runs the job again
 	case errors.As(err, &snooze):
 		a.end(resultPostponed, err)
-	case a.err == nil && errors.Is(err, guard.ErrMarker): // the job is done, and only a repeat could run
+	case a.err == nil && errors.Is(err, guard.ErrMarker): // the job is done
 		return nil
 	case claim.IsCutOff(a.ctx, err, a.err):
 		return a.postpone(resultUnavailable, err, defaultDelay)
@@ -107,8 +107,8 @@ func (a *attempt) answerBusy(err error) error {
 		}
 	}
 	if policy == Skip && len(a.job.Errors) > 0 {
-		// The run that holds the key may be an earlier attempt of this job, which River has rescued.
-		// Its result no longer counts, so the job must not be completed here.
+		// The run that holds the key may be an earlier attempt of this job, which River has
+		// rescued. Its result no longer counts, so the job must not be completed here.
 		policy = Requeue
 	}
 	switch policy {

@@ -73,8 +73,8 @@ func TestBusy_policies(t *testing.T) {
 	}
 }
 
-// River rescues a job that runs for too long, and begins it once more. The run that holds the key is
-// then its own. River no longer takes that run's result, so Skip must not complete the job.
+// River rescues a job that runs for too long, and begins it once more. The run that holds the key
+// is then its own. River no longer takes that run's result, so Skip must not complete the job.
 func TestBusy_aRescuedJobIsNotSkipped(t *testing.T) {
 	t.Parallel()
 	s := newStand(t)
