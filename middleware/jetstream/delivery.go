@@ -128,7 +128,7 @@ func (d *delivery) answer(v claim.Verdict) {
 		err = d.answerBusy(v)
 	case v.Result == claim.Unavailable:
 		d.end("unavailable", v.Err)
-		err = d.msg.NakWithDelay(d.delay(v))
+		err = d.nak(d.delay(v))
 	default:
 		d.end("refused", v.Err)
 		d.outcome.Refused = v.Err
@@ -150,17 +150,27 @@ func (d *delivery) answerBusy(v claim.Verdict) error {
 		return d.fail(v.Err)
 	default:
 		d.end("postponed", v.Err)
-		return d.msg.NakWithDelay(d.delay(v))
+		return d.nak(d.delay(v))
 	}
 }
 
 // fail makes the message come back, or never come back.
 func (d *delivery) fail(err error) error {
 	if !errors.Is(err, ErrTerminate) {
-		return d.msg.NakWithDelay(d.retry(d.msg, err))
+		return d.nak(d.retry(d.msg, err))
 	}
 	reason := strings.Join(strings.Fields(err.Error()), " ")
 	return d.msg.TermWithReason(strings.ToValidUTF8(reason[:min(len(reason), maxReason)], ""))
+}
+
+// nak makes the message come back after a delay. If the consumer has a BackOff, the server adds to
+// the delay what the delivery's step is longer than the first one (nats-server's processNak and
+// checkPending). A delay of 0 would be none.
+func (d *delivery) nak(delay time.Duration) error {
+	if len(d.backOff) > 0 {
+		delay = max(delay-(d.step(d.msg)-d.backOff[0]), time.Millisecond)
+	}
+	return d.msg.NakWithDelay(delay)
 }
 
 // ack acknowledges the message and waits until the server has confirmed that.

@@ -34,8 +34,8 @@ func TestHandler_answersByWhatTheHandlerReturned(t *testing.T) {
 		"error":                 {err: errFailed, want: "nak 1s"},
 		"error, third delivery": {err: errFailed, nth: 3, want: "nak 4s"},
 		"error, much later":     {err: errFailed, nth: 1 << 40, want: "nak 1m0s"},
-		"error, BackOff":        {err: errFailed, nth: 2, backOff: []time.Duration{5 * time.Second, 7 * time.Second}, want: "nak 7s"},
-		"error, past BackOff":   {err: errFailed, nth: 9, backOff: []time.Duration{5 * time.Second, 7 * time.Second}, want: "nak 7s"},
+		"error, BackOff":        {err: errFailed, nth: 2, backOff: []time.Duration{5 * time.Second, 7 * time.Second}, want: "nak 5s"},
+		"error, past BackOff":   {err: errFailed, nth: 9, backOff: []time.Duration{5 * time.Second, 7 * time.Second}, want: "nak 5s"},
 		"permanent":             {err: fmt.Errorf("no such\ncustomer: %w", guardjetstream.ErrTerminate), want: "term no such customer: guardjetstream: the message is terminated"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -190,16 +190,23 @@ func retryAfter(d time.Duration) guardjetstream.Option {
 	return guardjetstream.WithRetryDelay(func(jetstream.Msg, error) time.Duration { return d })
 }
 
+// lastAttempt returns a stand of a consumer that delivers a message once, where a run holds the key
+// a until end is closed.
+func lastAttempt(t *testing.T) (s *stand, end chan struct{}) {
+	cfg := explicit
+	cfg.MaxDeliver = 1
+	s, end = newStand(t, cfg), make(chan struct{})
+	go s.m(func(context.Context, jetstream.Msg) error { <-end; return nil })(&message{id: "a"})
+	synctest.Wait()
+	return s, end
+}
+
 // With a MaxDeliver, each delivery counts, and the last one would never come back. So a message
 // that did not run stays with its consumer.
 func TestHandler_costsNoAttemptWithoutARun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cfg := explicit
-		cfg.MaxDeliver = 1
-		s := newStand(t, cfg)
-		first, second := make(chan struct{}), &message{id: "a"}
-		go s.m(func(context.Context, jetstream.Msg) error { <-first; return nil })(&message{id: "a"})
-		synctest.Wait()
+		s, first := lastAttempt(t)
+		second := &message{id: "a"}
 		go func() {
 			time.Sleep(100 * time.Second)
 			close(first)
@@ -217,12 +224,8 @@ func TestHandler_costsNoAttemptWithoutARun(t *testing.T) {
 // wait.
 func TestHandler_waitsNoLongerThanTheGuardIsOpen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cfg := explicit
-		cfg.MaxDeliver = 1
-		s := newStand(t, cfg)
-		end, second := make(chan struct{}), &message{id: "a"}
-		go s.m(func(context.Context, jetstream.Msg) error { <-end; return nil })(&message{id: "a"})
-		synctest.Wait()
+		s, end := lastAttempt(t)
+		second := &message{id: "a"}
 		go func() {
 			time.Sleep(3 * time.Second)
 			ctx, cancel := context.WithTimeout(context.Background(), time.Second)

@@ -72,7 +72,7 @@ func (s *settings) readConsumer() {
 	if c.AckPolicy != jetstream.AckExplicitPolicy {
 		s.Refuse("WithConsumer", c.AckPolicy, "must have AckExplicitPolicy")
 	}
-	s.ackWait, s.limited = c.AckWait, c.MaxDeliver > 0
+	s.ackWait, s.backOff, s.limited = c.AckWait, c.BackOff, c.MaxDeliver > 0
 	if s.ackWait <= 0 {
 		s.ackWait = defaultAckWait
 	}
@@ -80,20 +80,30 @@ func (s *settings) readConsumer() {
 		s.ackWait = min(s.ackWait, d)
 	}
 	if s.retry == nil {
-		s.retry = func(msg jetstream.Msg, _ error) time.Duration { return backOff(c.BackOff, msg) }
+		s.retry = func(msg jetstream.Msg, _ error) time.Duration {
+			if len(c.BackOff) > 0 {
+				return s.step(msg)
+			}
+			return min(time.Second<<min(earlier(msg), 10), maxPause)
+		}
 	}
 }
 
-// backOff returns the delay after a delivery that has failed.
-func backOff(steps []time.Duration, msg jetstream.Msg) time.Duration {
-	n := 0 // deliveries before this one
-	if meta, err := msg.Metadata(); err == nil {
-		n = int(min(max(meta.NumDelivered, 1)-1, 1000)) //nolint:gosec // bounded
+// earlier returns how often the server has delivered the message before.
+func earlier(msg jetstream.Msg) int {
+	meta, err := msg.Metadata()
+	if err != nil {
+		return 0
 	}
-	if len(steps) > 0 {
-		return steps[min(n, len(steps)-1)]
+	return int(min(max(meta.NumDelivered, 1)-1, 1000)) //nolint:gosec // bounded
+}
+
+// step returns the step of the consumer's BackOff that a delivery has, or 0.
+func (s *settings) step(msg jetstream.Msg) time.Duration {
+	if len(s.backOff) == 0 {
+		return 0
 	}
-	return min(time.Second<<min(n, 10), maxPause)
+	return s.backOff[min(earlier(msg), len(s.backOff)-1)]
 }
 
 func (m *middleware) wrap(next Handler) jetstream.MessageHandler {

@@ -31,10 +31,10 @@ const (
 	// delivery costs an attempt. The message then waits with its consumer instead, which handles
 	// no other message of that Consume meanwhile.
 	Requeue BusyPolicy = iota
-	// Skip acknowledges the message: the run under way does the work of both. It is for messages of
-	// which the next one comes soon: if that run fails, the message is lost. New refuses it with
-	// WithOnce and with the key of a single message (nil): the server may deliver that message
-	// again while its run goes on, and would then forget it.
+	// Skip acknowledges the message: the run under way does the work of both. If that run fails,
+	// the message is lost, so another one should come soon. New refuses Skip with WithOnce and with
+	// the key of a single message (nil): the server may deliver that message again while its run
+	// goes on, and would then forget it.
 	Skip
 	// Fail treats the message as one whose handler has failed.
 	Fail
@@ -55,7 +55,8 @@ type settings struct {
 	wait     time.Duration
 
 	ackWait time.Duration // of the consumer: the shortest
-	limited bool          // the consumer has a MaxDeliver
+	backOff []time.Duration
+	limited bool // the consumer has a MaxDeliver
 }
 
 // A Consumer is a jetstream.Consumer or a jetstream.PushConsumer.

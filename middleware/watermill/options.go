@@ -38,10 +38,10 @@ const (
 	// Requeue returns the message to the broker, which delivers it again. The error is a
 	// *PostponedError.
 	Requeue BusyPolicy = iota
-	// Skip acknowledges the message: the run that holds the key does the work of both. It is for
-	// messages that say the same, such as "refresh customer 7", and of which the next one comes
-	// soon: the message may be another delivery of the one that is being handled. If that run
-	// fails, the message is lost. With WithOnce, New refuses it.
+	// Skip acknowledges the message: the run that holds the key does the work of both. If that run
+	// fails, the message is lost: it may be another delivery of the one that is being handled. Skip
+	// is for messages that come often and say the same, such as "refresh customer 7". New refuses
+	// it with WithOnce.
 	Skip
 	// Fail fails the message with the *guard.BusyError, so that a middleware.PoisonQueue takes it.
 	Fail
