@@ -86,7 +86,7 @@ type part struct {
 // parts returns the packages that users import, and those that they are made of.
 func parts(t *testing.T) (parts []part) {
 	t.Helper()
-	for _, p := range slices.Concat(list(t, ".", "./..."), list(t, "backend/etcd", "./..."), list(t, "middleware/grpc", "./..."), list(t, "middleware/jetstream", "./..."), list(t, "middleware/river", "./..."), list(t, "middleware/watermill", "./...")) {
+	for _, p := range listAll(t) {
 		at := strings.TrimPrefix(p.ImportPath, module)
 		if within(at, "/guard") || within(at, "/backend") || within(at, "/middleware") || within(at, "/tracing") {
 			parts = append(parts, part{p, at})

@@ -3,7 +3,6 @@ package guardasynq
 import (
 	"context"
 	"encoding/base64"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"strings"
@@ -59,9 +58,7 @@ func FromPayload() KeyFunc {
 // several would be one key. It panics without a name.
 func FromJSON(field string, inside ...string) KeyFunc {
 	names := append([]string{field}, inside...)
-	for _, n := range names {
-		mustName("FromJSON", n)
-	}
+	keys.MustName("guardasynq: FromJSON", names...)
 	from := "JSON field " + strings.Join(names, ".") + " of the payload"
 	return func(_ context.Context, task *asynq.Task) (string, error) {
 		key, err := keys.JSON(task.Payload(), names)
@@ -75,7 +72,7 @@ func FromJSON(field string, inside ...string) KeyFunc {
 // FromHeader returns a KeyFunc that takes a header of the task, see asynq.NewTaskWithHeaders. It
 // panics without a name.
 func FromHeader(name string) KeyFunc {
-	mustName("FromHeader", name)
+	keys.MustName("guardasynq: FromHeader", name)
 	from := "header " + name
 	return func(_ context.Context, task *asynq.Task) (string, error) {
 		key, ok := task.Headers()[name]
@@ -105,19 +102,13 @@ func Join(first KeyFunc, more ...KeyFunc) KeyFunc {
 		}
 	}
 	return func(ctx context.Context, task *asynq.Task) (string, error) {
-		parts := make([]string, len(all))
-		for i, f := range all {
-			part, err := f(ctx, task)
-			if err == nil {
-				part, err = found(task, part, fmt.Sprintf("part %d of the key", i+1))
-			}
+		return keys.Join(len(all), func(i int) (string, error) {
+			part, err := all[i](ctx, task)
 			if err != nil {
 				return "", err
 			}
-			parts[i] = part
-		}
-		sum := keys.Hash(parts...)
-		return hex.EncodeToString(sum[:]), nil
+			return found(task, part, fmt.Sprintf("part %d of the key", i+1))
+		})
 	}
 }
 
@@ -144,12 +135,6 @@ func found(task *asynq.Task, key, from string) (string, error) {
 		return "", &KeyError{Type: task.Type(), From: from, Reason: "is empty"}
 	}
 	return key, nil
-}
-
-func mustName(function, name string) {
-	if strings.TrimSpace(name) == "" {
-		panic("guardasynq: " + function + ": the name must not be empty")
-	}
 }
 
 // identity returns the key under which the store knows a task: a hash, so that what tasks carry

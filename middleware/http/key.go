@@ -29,7 +29,7 @@ type KeyFunc func(r *http.Request) (string, error)
 // bytes of printable ASCII. For the Idempotency-Key header take IdempotencyKey, which reads quoted
 // keys, too. It panics without a name.
 func FromHeader(name string) KeyFunc {
-	mustName("FromHeader", name)
+	keys.MustName("guardhttp: FromHeader", name)
 	from := "header " + http.CanonicalHeaderKey(name)
 	return func(r *http.Request) (string, error) {
 		line, err := idempotent.OneKey(r.Header.Values(name), from)
@@ -45,7 +45,7 @@ func FromHeader(name string) KeyFunc {
 // not, or if the pattern has no wildcard of that name, requests are refused with status 500. It
 // panics without a name.
 func FromPathValue(name string) KeyFunc {
-	mustName("FromPathValue", name)
+	keys.MustName("guardhttp: FromPathValue", name)
 	return func(r *http.Request) (string, error) {
 		value := r.PathValue(name)
 		// Only a wildcard for several segments can match nothing.
@@ -59,7 +59,7 @@ func FromPathValue(name string) KeyFunc {
 // FromForm returns a KeyFunc that takes a field of a form in the body, URL-encoded or multipart,
 // and none of the query. A field that occurs twice is refused. It panics without a name.
 func FromForm(field string) KeyFunc {
-	mustName("FromForm", field)
+	keys.MustName("guardhttp: FromForm", field)
 	from := "form field " + field
 	return func(r *http.Request) (string, error) {
 		values, err := formValues(r, field)
@@ -112,12 +112,6 @@ func Join(first KeyFunc, more ...KeyFunc) KeyFunc {
 	}
 }
 
-func mustName(function, name string) {
-	if strings.TrimSpace(name) == "" {
-		panic("guardhttp: " + function + ": the name must not be empty")
-	}
-}
-
 const keyHeader = "Idempotency-Key"
 
 // IdempotencyKey is the KeyFunc of the Idempotency-Key header. It takes the quoted string that the
@@ -146,9 +140,7 @@ func parseKey(line string) (string, error) {
 // has half of a surrogate pair: several would be one key. It panics without a name.
 func FromJSON(field string, inside ...string) KeyFunc {
 	names := append([]string{field}, inside...)
-	for _, n := range names {
-		mustName("FromJSON", n)
-	}
+	keys.MustName("guardhttp: FromJSON", names...)
 	from := "JSON field " + strings.Join(names, ".")
 	return func(r *http.Request) (string, error) {
 		all, err := wholeBody(r)

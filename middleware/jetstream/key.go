@@ -47,9 +47,10 @@ func FromMessage() KeyFunc {
 
 // FromJSON returns a KeyFunc that takes a field of a JSON object in the data of the message:
 // FromJSON("order", "customer") takes the customer of the order. It has to be a string or an
-// integer.
+// integer. It panics without a name.
 func FromJSON(field string, more ...string) KeyFunc {
 	path := append([]string{field}, more...)
+	keys.MustName("guardjetstream: FromJSON", path...)
 	from := fmt.Sprintf("field %q ", strings.Join(path, "."))
 	return func(msg jetstream.Msg) (string, error) {
 		key, err := keys.JSON(msg.Data(), path)

@@ -3,7 +3,6 @@ package guardriver
 import (
 	"context"
 	"encoding/base64"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"strconv"
@@ -64,11 +63,7 @@ func FromMetadata(field string, inside ...string) KeyFunc {
 
 func fromObject(function, of string, object func(*rivertype.JobRow) []byte, field string, inside []string) KeyFunc {
 	names := append([]string{field}, inside...)
-	for _, n := range names {
-		if strings.TrimSpace(n) == "" {
-			panic("guardriver: " + function + ": the name must not be empty")
-		}
-	}
+	keys.MustName("guardriver: "+function, names...)
 	from := "JSON field " + strings.Join(names, ".") + " of the " + of
 	return func(_ context.Context, job *rivertype.JobRow) (string, error) {
 		key, err := keys.JSON(object(job), names)
@@ -98,19 +93,13 @@ func Join(first KeyFunc, more ...KeyFunc) KeyFunc {
 		}
 	}
 	return func(ctx context.Context, job *rivertype.JobRow) (string, error) {
-		parts := make([]string, len(all))
-		for i, f := range all {
-			part, err := f(ctx, job)
-			if err == nil {
-				part, err = found(job, part, fmt.Sprintf("part %d of the key", i+1))
-			}
+		return keys.Join(len(all), func(i int) (string, error) {
+			part, err := all[i](ctx, job)
 			if err != nil {
 				return "", err
 			}
-			parts[i] = part
-		}
-		sum := keys.Hash(parts...)
-		return hex.EncodeToString(sum[:]), nil
+			return found(job, part, fmt.Sprintf("part %d of the key", i+1))
+		})
 	}
 }
 

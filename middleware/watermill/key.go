@@ -1,7 +1,6 @@
 package guardwatermill
 
 import (
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"strings"
@@ -37,7 +36,7 @@ func (e *KeyError) Error() string {
 // FromMetadata returns a KeyFunc that takes a value of the metadata, such as the ID that the
 // producer has given an event. It panics without a name.
 func FromMetadata(name string) KeyFunc {
-	mustName("FromMetadata", name)
+	keys.MustName("guardwatermill: FromMetadata", name)
 	from := "metadata " + name
 	return func(msg *message.Message) (string, error) {
 		key, ok := msg.Metadata[name]
@@ -70,9 +69,7 @@ func FromPayload() KeyFunc {
 // several would be one key. It panics without a name.
 func FromJSON(field string, inside ...string) KeyFunc {
 	names := append([]string{field}, inside...)
-	for _, n := range names {
-		mustName("FromJSON", n)
-	}
+	keys.MustName("guardwatermill: FromJSON", names...)
 	from := "JSON field " + strings.Join(names, ".") + " of the payload"
 	return func(msg *message.Message) (string, error) {
 		key, err := keys.JSON(msg.Payload, names)
@@ -94,19 +91,13 @@ func Join(first KeyFunc, more ...KeyFunc) KeyFunc {
 		}
 	}
 	return func(msg *message.Message) (string, error) {
-		parts := make([]string, len(all))
-		for i, f := range all {
-			part, err := f(msg)
-			if err == nil {
-				part, err = found(msg, part, fmt.Sprintf("part %d of the key", i+1))
-			}
+		return keys.Join(len(all), func(i int) (string, error) {
+			part, err := all[i](msg)
 			if err != nil {
 				return "", err
 			}
-			parts[i] = part
-		}
-		sum := keys.Hash(parts...)
-		return hex.EncodeToString(sum[:]), nil
+			return found(msg, part, fmt.Sprintf("part %d of the key", i+1))
+		})
 	}
 }
 
@@ -138,10 +129,4 @@ func found(msg *message.Message, key, from string) (string, error) {
 
 func keyError(msg *message.Message, from, reason string) error {
 	return &KeyError{Handler: message.HandlerNameFromCtx(msg.Context()), From: from, Reason: reason}
-}
-
-func mustName(function, name string) {
-	if strings.TrimSpace(name) == "" {
-		panic("guardwatermill: " + function + ": the name must not be empty")
-	}
 }

@@ -3,7 +3,6 @@ package idempotent
 import (
 	"context"
 	"encoding/base64"
-	"encoding/hex"
 	"errors"
 	"fmt"
 
@@ -85,18 +84,13 @@ func (a Adapter) KeyFromContext(ctx context.Context, key any) (string, error) {
 
 // JoinKeys returns a hash of n parts and their lengths, none of which may be missing.
 func (a Adapter) JoinKeys(n int, part func(i int) (string, error)) (string, error) {
-	parts := make([]string, n)
-	for i := range parts {
-		var err error
-		if parts[i], err = part(i); err != nil {
-			return "", err
+	return keys.Join(n, func(i int) (string, error) {
+		key, err := part(i)
+		if err == nil && key == "" {
+			err = fmt.Errorf("%s: part %d of the key is empty: %w", a.Package(), i+1, idempotency.ErrNoKey)
 		}
-		if parts[i] == "" {
-			return "", fmt.Errorf("%s: part %d of the key is empty: %w", a.Package(), i+1, idempotency.ErrNoKey)
-		}
-	}
-	sum := keys.Hash(parts...)
-	return hex.EncodeToString(sum[:]), nil
+		return key, err
+	})
 }
 
 // Stored returns the key under which the store knows a call: a hash, so that the store does not

@@ -5,6 +5,7 @@ package keys
 import (
 	"crypto/sha256"
 	"encoding/binary"
+	"encoding/hex"
 	"fmt"
 	"strings"
 )
@@ -21,6 +22,29 @@ func Hash(parts ...string) [sha256.Size]byte {
 		all = append(all, p...)
 	}
 	return sha256.Sum256(all)
+}
+
+// Join returns a key of n parts, which part returns by their index. It is a hash of them and their
+// lengths.
+func Join(n int, part func(i int) (string, error)) (string, error) {
+	parts := make([]string, n)
+	for i := range parts {
+		var err error
+		if parts[i], err = part(i); err != nil {
+			return "", err
+		}
+	}
+	sum := Hash(parts...)
+	return hex.EncodeToString(sum[:]), nil
+}
+
+// MustName panics, in the name of a function such as "guardhttp: FromJSON", if a name is empty.
+func MustName(function string, names ...string) {
+	for _, name := range names {
+		if strings.TrimSpace(name) == "" {
+			panic(function + ": the name must not be empty")
+		}
+	}
 }
 
 // maxHeader is the longest key of a header in bytes: what Stripe and others take.
