@@ -23,8 +23,9 @@ INSTALL := @internal/verify/install.sh
 PROOF := go run ./internal/verify/cmd/proof
 export CGO_ENABLED ?= 1
 
-# The folders of the modules of the workspace, go.work.
-MODULES := . examples examples/sqlfence cmd/onerun internal/verify bench backend/etcd middleware/grpc middleware/jetstream middleware/river middleware/watermill middleware/http/frameworks
+# The folders of the modules of the workspace, go.work: those of backends and adapters, and all.
+PARTS := backend/etcd $(addprefix middleware/,grpc http/frameworks jetstream river watermill)
+MODULES := . examples examples/sqlfence cmd/onerun internal/verify bench $(PARTS)
 
 .PHONY: help test test-mysql lint check bench demo tools
 
@@ -33,8 +34,7 @@ help:
 
 # What make test runs. A test whose name begins with TestLong_ proves more than a contributor waits
 # for: make check runs these, and all tests of the other packages.
-TESTED := ./... ./backend/etcd/... ./middleware/grpc/... ./middleware/jetstream/... ./middleware/river/... ./middleware/watermill/... ./middleware/http/frameworks/... \
-	./internal/verify/postgres ./internal/verify/mysql ./internal/verify/sqlite ./internal/verify/simulation
+TESTED := ./... $(PARTS:%=./%/...) $(addprefix ./internal/verify/,postgres mysql sqlite simulation)
 
 # With ONERUN_REQUIRE_REDIS, a test that finds no redis-server fails instead of being skipped; the
 # other variables are for PostgreSQL, MariaDB and etcd. The demo traces with -tags trace. -w leaves

@@ -33,9 +33,10 @@ type middleware struct {
 // hooks receive the loss.
 //
 // If the guard's store is unavailable, the handler does not run, and the task is postponed before
-// its deadline. A run whose lease expired in an outage is postponed, too, if the handler returned
-// its context's error (or wrapped it) and nothing else. Any other error costs an attempt, and so
-// does a run that was lost for another reason, such as guard.WithMaxHold.
+// its deadline. A run whose lease expired in an outage, or was revoked by Guard.Close, is
+// postponed, too, if the handler returned its context's error (or wrapped it) and nothing else. Any
+// other error costs an attempt, and so does a run that was lost for another reason, such as
+// guard.WithMaxHold.
 //
 // Settings that cannot work are *guard.SettingError, all of them in one error. The Guard needs
 // guard.WithNamespace or guard.WithoutNamespace. Neither Redis is asked. The Guard remains the

@@ -116,3 +116,36 @@ func TestClosed_jobsAreSnoozed(t *testing.T) {
 	snoozed(t, err)
 	require.Equal(t, []string{"unavailable"}, s.results())
 }
+
+// A Guard that is closed while a job runs costs no attempt, unless the worker itself has failed.
+func TestClosed_aRunIsSnoozed(t *testing.T) {
+	t.Parallel()
+	own := errors.New("failed")
+	for name, c := range map[string]struct {
+		returns func(context.Context) error
+		snoozed bool
+	}{
+		"its context": {context.Context.Err, true},
+		"its cause":   {context.Cause, true},
+		"its own":     {func(context.Context) error { return own }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				s := newStand(t)
+				err := s.middleware(t, byCustomer).Work(t.Context(), charge(1, "42"), func(ctx context.Context) error {
+					go func() {
+						closing, cancel := context.WithTimeout(context.Background(), time.Second)
+						defer cancel()
+						_ = s.Close(closing)
+					}()
+					<-ctx.Done()
+					return c.returns(ctx)
+				})
+				var snooze *rivertype.JobSnoozeError
+				require.Equal(t, c.snoozed, errors.As(err, &snooze), "%v", err)
+				require.ErrorIs(t, err, guard.ErrClosed)
+			})
+		})
+	}
+}

@@ -37,9 +37,9 @@ var (
 // completed it (river.JobCompleteTx).
 //
 // If the guard's store is unavailable, the worker does not run, and the job is snoozed. A run whose
-// lease expired in an outage is snoozed, too, if the worker returned its context's error (or
-// wrapped it) and nothing else. Any other error costs an attempt, and so does a run that was lost
-// for another reason, such as guard.WithMaxHold.
+// lease expired in an outage, or was revoked by Guard.Close, is snoozed, too, if the worker
+// returned its context's error (or wrapped it) and nothing else. Any other error costs an attempt,
+// and so does a run that was lost for another reason, such as guard.WithMaxHold.
 //
 // Settings that cannot work are *guard.SettingError, all of them in one error. The Guard needs
 // guard.WithNamespace or guard.WithoutNamespace. The store is not asked. The Guard remains the
