@@ -31,7 +31,7 @@ func TestLong_failoverToAReplica(t *testing.T) {
 			Received: func(t testing.TB) {
 				sqltest.Eventually(t, replica.Client(t), 1, `SELECT COUNT(*) FROM onerun_leases WHERE k = 'old row' AND state = 'free'`)
 			},
-			Stop:    func(t testing.TB) { require.NoError(t, server.Exec("STOP SLAVE")) },
+			Stop:    func(t testing.TB) { require.NoError(t, server.Exec("STOP SLAVE IO_THREAD")) }, // it applies what it has received
 			Promote: server.Promote,
 		}
 	})
