@@ -31,7 +31,9 @@ func TestLong_failoverToAReplica(t *testing.T) {
 			Received: func(t testing.TB) {
 				sqltest.Eventually(t, replica.Client(t), 1, `SELECT COUNT(*) FROM onerun_leases WHERE k = 'old row' AND state = 'free'`)
 			},
-			Stop:    func(t testing.TB) { require.NoError(t, server.Exec("STOP SLAVE IO_THREAD")) }, // it applies what it has received
+			Stop: func(t testing.TB) { // it receives nothing more, and applies what it has received
+				require.NoError(t, server.Exec("STOP SLAVE IO_THREAD"))
+			},
 			Promote: server.Promote,
 		}
 	})
