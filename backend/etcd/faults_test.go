@@ -147,34 +147,6 @@ func TestServer_isKilledAndKeepsLeases(t *testing.T) {
 	require.Equal(t, "record", string(marker.Record))
 }
 
-// A waiter is notified after a compaction of what it has watched.
-func TestSubscribe_goesOnAfterACompaction(t *testing.T) {
-	t.Parallel()
-	server := etcdtest.Start(t)
-	client := connect(t, server)
-	l := etcd.New(client)
-	c := claim("key")
-	awaitGrant(t, l, c)
-	notified := make(chan struct{}, 100)
-	stop := l.Subscribe("key", "", func(time.Duration) { notified <- struct{}{} })
-	defer stop()
-	<-notified
-	server.Kill()
-	server.Restart(t)
-	released, err := l.Release(within(t, 20*time.Second), c, driver.After{})
-	require.NoError(t, err)
-	require.True(t, released)
-	now, err := client.Get(within(t, 20*time.Second), "key")
-	require.NoError(t, err)
-	_, err = client.Compact(within(t, 20*time.Second), now.Header.Revision, clientv3.WithCompactPhysical())
-	require.NoError(t, err)
-	select {
-	case <-notified:
-	case <-time.After(20 * time.Second):
-		require.Fail(t, "the waiter was not notified")
-	}
-}
-
 // A database that is full accepts no writes: nothing is granted, and what is held stays so.
 func TestServer_thatIsFullGrantsNothing(t *testing.T) {
 	t.Parallel()

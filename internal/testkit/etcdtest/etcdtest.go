@@ -39,6 +39,9 @@ type Server struct {
 	daemon       daemon.Daemon
 	name         string
 	client, peer string // URLs
+	public       string // the URL by which other servers reach it
+	proxy        string // by which it reaches others, or ""
+	network      *network
 	cluster      string
 	heartbeat    int // in milliseconds
 	set          []string
@@ -56,12 +59,26 @@ func Start(t testing.TB, settings ...string) *Server {
 // StartCluster is Start for a cluster of n servers.
 func StartCluster(t testing.TB, n int, settings ...string) []*Server {
 	t.Helper()
+	return start(t, n, nil, settings)
+}
+
+// StartNetwork is StartCluster for servers that can be cut off from the others, see Isolate.
+func StartNetwork(t testing.TB, n int, settings ...string) []*Server {
+	t.Helper()
+	return start(t, n, newNetwork(), settings)
+}
+
+func start(t testing.TB, n int, network *network, settings []string) []*Server {
+	t.Helper()
 	program, ports := program(t), daemon.FreePorts(t, 2*n)
 	servers, members := make([]*Server, n), make([]string, n)
 	for i := range servers {
-		s := &Server{name: fmt.Sprint("etcd", i), client: "http://127.0.0.1:" + ports[2*i], peer: "http://127.0.0.1:" + ports[2*i+1], set: settings}
+		s := &Server{name: fmt.Sprint("etcd", i), client: "http://127.0.0.1:" + ports[2*i], peer: "http://127.0.0.1:" + ports[2*i+1], set: settings, network: network}
+		if s.public = s.peer; network != nil {
+			s.public, s.proxy = network.add(t, s.name, ports[2*i+1])
+		}
 		s.daemon = daemon.Daemon{Name: "etcdtest", Bin: filepath.Dir(program), User: "root", Thaw: s.Thaw, Stop: syscall.SIGTERM}
-		members[i] = s.name + "=" + s.peer
+		members[i] = s.name + "=" + s.public
 		servers[i] = s
 	}
 	for i, s := range servers {
@@ -124,7 +141,7 @@ func (s *Server) serve(program string, wait bool) error {
 		"--name=" + s.name, "--data-dir=" + s.daemon.Data(), "--unsafe-no-fsync", "--logger=zap", "--log-level=warn",
 		fmt.Sprint("--election-timeout=", 10*s.heartbeat), fmt.Sprint("--heartbeat-interval=", s.heartbeat),
 		"--listen-client-urls=" + s.client, "--advertise-client-urls=" + s.client,
-		"--listen-peer-urls=" + s.peer, "--initial-advertise-peer-urls=" + s.peer,
+		"--listen-peer-urls=" + s.peer, "--initial-advertise-peer-urls=" + s.public,
 		"--initial-cluster=" + s.cluster,
 	}
 	for _, setting := range s.set {
@@ -133,6 +150,9 @@ func (s *Server) serve(program string, wait bool) error {
 	ready := s.ready
 	if !wait {
 		ready = func() error { return nil }
+	}
+	if s.proxy != "" {
+		program, args = "/usr/bin/env", append([]string{"HTTP_PROXY=" + s.proxy, program}, args...)
 	}
 	return s.daemon.Serve(ready, program, args...)
 }
@@ -164,6 +184,12 @@ func (s *Server) await() error {
 
 // Endpoints returns the address of the server, as clientv3.Config takes it.
 func (s *Server) Endpoints() []string { return []string{s.client} }
+
+// Isolate cuts a server of StartNetwork off from the others, until Rejoin. Clients still reach it.
+func (s *Server) Isolate() { s.network.isolate(strings.TrimPrefix(s.public, "http://")) }
+
+// Rejoin connects the server with the others again.
+func (s *Server) Rejoin() { s.network.join(strings.TrimPrefix(s.public, "http://")) }
 
 // PID returns the ID of the process.
 func (s *Server) PID() int { return s.daemon.Process.PID() }

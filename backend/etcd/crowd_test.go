@@ -1,0 +1,115 @@
+package etcd_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-1795987d/onerun/backend/etcd"
+	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
+)
+
+// A crowd holds keys with a Guard during a fault, while claimants try to get them.
+type crowd struct {
+	t      *testing.T
+	guard  *guard.Guard
+	leases map[string]*guard.Lease // by keys
+	keys   []string
+
+	mu      sync.Mutex
+	granted map[string]driver.Answer // to claimants, by keys
+	overlap int                      // grants of keys whose holders still worked
+}
+
+// hold acquires n keys.
+func hold(t *testing.T, l *etcd.Locker, name string, n int, ttl time.Duration) *crowd {
+	t.Helper()
+	g, err := guard.New(l, guard.WithTTL(ttl))
+	require.NoError(t, err)
+	c := &crowd{t: t, guard: g, leases: map[string]*guard.Lease{}, granted: map[string]driver.Answer{}}
+	errs, leases := make([]error, n), make([]*guard.Lease, n)
+	var all sync.WaitGroup
+	for i := range n {
+		key := fmt.Sprint(name, i)
+		c.keys = append(c.keys, key)
+		all.Go(func() { leases[i], errs[i] = g.Acquire(t.Context(), key) })
+	}
+	all.Wait()
+	for i, key := range c.keys {
+		require.NoError(t, errs[i])
+		c.leases[key] = leases[i]
+	}
+	return c
+}
+
+// claim lets claimants try to get keys, until stop.
+func (c *crowd) claim(l *etcd.Locker) (stop func()) {
+	ctx, cancel := context.WithCancel(c.t.Context())
+	var claimants sync.WaitGroup
+	for range 4 {
+		claimants.Go(func() {
+			for ; ctx.Err() == nil; time.Sleep(5 * time.Millisecond) {
+				c.try(ctx, l, c.keys[rand.IntN(len(c.keys))])
+			}
+		})
+	}
+	return func() {
+		cancel()
+		claimants.Wait()
+	}
+}
+
+func (c *crowd) try(ctx context.Context, l *etcd.Locker, key string) {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	answer, err := l.TryAcquire(ctx, claim(key))
+	if err != nil || answer.State != driver.Granted {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.granted[key] = answer
+	if c.leases[key].Context().Err() == nil {
+		c.overlap++
+	}
+}
+
+// lost returns the number of leases that were lost, all of which their holders have noticed.
+func (c *crowd) lost() (n int) {
+	for _, lease := range c.leases {
+		if cause := context.Cause(lease.Context()); cause != nil {
+			require.ErrorIs(c.t, cause, guard.ErrLost)
+			n++
+		}
+	}
+	return n
+}
+
+// takeover returns the number of keys that claimants have. Their fences are larger.
+func (c *crowd) takeover() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for key, answer := range c.granted {
+		require.Greater(c.t, answer.Fence, c.leases[key].Fence())
+	}
+	return len(c.granted)
+}
+
+// end requires that no two processes have held a key at once, and releases all.
+func (c *crowd) end() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	require.Zero(c.t, c.overlap, "two holders of a key at once")
+	var all sync.WaitGroup
+	for _, lease := range c.leases {
+		all.Go(func() { _ = lease.Release(c.t.Context()) })
+	}
+	all.Wait()
+	require.NoError(c.t, c.guard.Close(c.t.Context()))
+}
