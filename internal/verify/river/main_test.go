@@ -5,7 +5,9 @@ package river_test
 import (
 	"context"
 	"database/sql"
+	"fmt"
 	"log/slog"
+	"os"
 	"testing"
 	"time"
 
@@ -24,7 +26,15 @@ import (
 	guardriver "github.com/seed-1795987d/onerun/middleware/river"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if dsn := os.Getenv(memberEnv); dsn != "" {
+		if err := serve(dsn); err != nil {
+			fmt.Println("fails:", err)
+		}
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // Charge is what jobs of the tests have.
 type Charge struct {
@@ -68,11 +78,18 @@ func newStand(t *testing.T) *stand {
 }
 
 func open(t testing.TB, dsn string) (*sql.DB, *postgres.Locker) {
-	config, err := pgx.ParseConfig(dsn)
+	db, err := openDB(dsn)
 	require.NoError(t, err)
-	db := stdlib.OpenDB(*config)
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
 	return db, postgres.New(db)
+}
+
+func openDB(dsn string) (*sql.DB, error) {
+	config, err := pgx.ParseConfig(dsn)
+	if err != nil {
+		return nil, err
+	}
+	return stdlib.OpenDB(*config), nil
 }
 
 var quiet = slog.New(slog.DiscardHandler)
