@@ -30,10 +30,12 @@ import (
 )
 
 // A Locker keeps leases in etcd. It is safe for concurrent use. It has no connections and no
-// goroutines of its own, except for those of calls and subscriptions under way.
+// goroutines of its own, except for those of calls and subscriptions under way. If the client has a
+// user name, up to eight streams for renewals stay, until the client is closed.
 type Locker struct {
 	client *clientv3.Client
 	leases pb.LeaseClient
+	idle   chan *stream // nil if streams are not kept
 	prefix string
 	addr   string // of all endpoints
 	wrong  error
@@ -67,6 +69,9 @@ func New(client *clientv3.Client, opts ...Option) *Locker {
 		l.refuse("client", "", "must not be nil")
 	} else {
 		l.leases, l.addr = clientv3.RetryLeaseClient(client), strings.Join(client.Endpoints(), ",")
+		if client.Username != "" {
+			l.idle = make(chan *stream, maxIdle)
+		}
 	}
 	for _, opt := range opts {
 		if opt == nil {

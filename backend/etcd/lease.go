@@ -3,7 +3,6 @@ package etcd
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -23,39 +22,6 @@ func (l *Locker) ensure(ctx context.Context, id int64, ttl time.Duration) error 
 		}
 	}
 	return errRaces
-}
-
-// keepAlive has leases begin anew, and returns which of them still exist. This writes nothing to
-// the log of the servers. The server answers in order.
-func (l *Locker) keepAlive(ctx context.Context, ids []int64) ([]bool, error) {
-	return withLeader(ctx, func() ([]bool, error) { return l.keepAliveOnce(ctx, ids) })
-}
-
-func (l *Locker) keepAliveOnce(ctx context.Context, ids []int64) ([]bool, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel() // ends the stream
-	stream, err := l.leases.LeaseKeepAlive(ctx)
-	if err != nil {
-		return nil, err
-	}
-	for _, id := range ids {
-		if err := stream.Send(&pb.LeaseKeepAliveRequest{ID: id}); err != nil {
-			_, err = stream.Recv() // why the stream has ended
-			return nil, err
-		}
-	}
-	alive := make([]bool, len(ids))
-	for i, id := range ids {
-		answer, err := stream.Recv()
-		if err != nil {
-			return nil, err
-		}
-		if answer.ID != id {
-			return nil, fmt.Errorf("an answer for the lease %x came instead of one for %x: %w", answer.ID, id, errProtocol)
-		}
-		alive[i] = answer.TTL > 0
-	}
-	return alive, nil
 }
 
 // revoke ends a lease, and with it the key that has it. It returns false if there is none.

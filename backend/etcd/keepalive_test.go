@@ -1,0 +1,146 @@
+package etcd_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+
+	"github.com/seed-1795987d/onerun/backend/etcd"
+	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
+	"github.com/seed-1795987d/onerun/internal/testkit/etcdtest"
+	"github.com/seed-1795987d/onerun/internal/testkit/leftout"
+)
+
+// login turns authentication on, and returns a client with a password, and how often the client has
+// authenticated.
+func login(t *testing.T, servers ...*etcdtest.Server) (*clientv3.Client, *atomic.Int64) {
+	t.Helper()
+	ctx, anyone := within(t, 20*time.Second), connect(t, servers...)
+	for _, do := range []func() error{
+		func() error { _, err := anyone.UserAdd(ctx, "root", "secret"); return err },
+		func() error { _, err := anyone.UserGrantRole(ctx, "root", "root"); return err },
+		func() error { _, err := anyone.AuthEnable(ctx); return err },
+	} {
+		require.NoError(t, do())
+	}
+	logins := &atomic.Int64{}
+	count := func(ctx context.Context, method string, q, a any, cc *grpc.ClientConn, call grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+		if strings.HasSuffix(method, "/Authenticate") {
+			logins.Add(1)
+		}
+		return call(ctx, method, q, a, cc, opts...)
+	}
+	config := clientv3.Config{
+		Username: "root", Password: "secret", Logger: zap.NewNop(), DialTimeout: 20 * time.Second,
+		DialKeepAliveTime: time.Second, DialKeepAliveTimeout: time.Second,
+		DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(count)},
+	}
+	for _, s := range servers {
+		config.Endpoints = append(config.Endpoints, s.Endpoints()...)
+	}
+	client, err := clientv3.New(config)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = client.Close() })
+	return client, logins
+}
+
+// renewAll renews claims that are held, by one call.
+func renewAll(ctx context.Context, t *testing.T, l *etcd.Locker, claims []driver.Claim) {
+	t.Helper()
+	driver.Await(ctx, l, driver.OpRenew, claims, driver.After{}, func(_ int, a driver.Answer, err error) {
+		require.NoError(t, err)
+		require.True(t, a.Held)
+	})
+}
+
+// A client with a password does not authenticate for each renewal.
+func TestRenew_authenticatesOnce(t *testing.T) {
+	t.Parallel()
+	server := etcdtest.Start(t, "bcrypt-cost=4")
+	client, logins := login(t, server)
+	l, claims := etcd.New(client), []driver.Claim{claim("a"), claim("b"), claim("c")}
+	for _, c := range claims {
+		awaitGrant(t, l, c)
+	}
+	before := logins.Load()
+	for range 20 {
+		renewAll(within(t, 10*time.Second), t, l, claims)
+	}
+	require.LessOrEqual(t, logins.Load()-before, int64(1))
+
+	t.Run("again after its token has ended", func(t *testing.T) {
+		// It ends all tokens of the user.
+		_, err := client.UserChangePassword(within(t, 10*time.Second), "root", "secret")
+		require.NoError(t, err)
+		before := logins.Load()
+		renewAll(within(t, 10*time.Second), t, l, claims)
+		require.Positive(t, logins.Load()-before)
+	})
+	t.Run("again after a call has ended before its answer", func(t *testing.T) {
+		server.Freeze(t)
+		_, err := l.Renew(within(t, 100*time.Millisecond), claims[0])
+		var store *driver.StoreError
+		require.ErrorAs(t, err, &store)
+		require.Equal(t, driver.KindTimeout, store.Kind)
+		server.Thaw()
+		before := logins.Load()
+		renewAll(within(t, 10*time.Second), t, l, claims[1:])
+		require.Equal(t, int64(1), logins.Load()-before)
+	})
+	t.Run("again after the server was killed", func(t *testing.T) {
+		server.Kill()
+		server.Restart(t)
+		renewAll(within(t, 20*time.Second), t, l, claims)
+		held, err := l.Release(within(t, 10*time.Second), claims[0], driver.After{})
+		require.NoError(t, err)
+		require.True(t, held)
+		held, err = l.Renew(within(t, 10*time.Second), claims[0])
+		require.NoError(t, err)
+		require.False(t, held)
+	})
+	t.Run("never after the client was closed", func(t *testing.T) {
+		require.NoError(t, client.Close())
+		_, err := l.Renew(within(t, 10*time.Second), claims[1])
+		var store *driver.StoreError
+		require.ErrorAs(t, err, &store)
+		require.Equal(t, driver.KindClosed, store.Kind)
+	})
+}
+
+// Streams that were kept lose no lease when a leader is frozen, or killed.
+func TestLong_keptStreamsAndNewLeaders(t *testing.T) {
+	leftout.IfShort(t)
+	t.Parallel()
+	servers := etcdtest.StartCluster(t, 3, "bcrypt-cost=4")
+	client, _ := login(t, servers...)
+	g, err := guard.New(etcd.New(client), guard.WithTTL(9*time.Second))
+	require.NoError(t, err)
+	var leases []*guard.Lease
+	for i := range 300 {
+		lease, err := g.Acquire(t.Context(), fmt.Sprint("key", i))
+		require.NoError(t, err)
+		leases = append(leases, lease)
+	}
+	time.Sleep(4 * time.Second) // each lease has been renewed
+	frozen := etcdtest.Leader(t, servers)
+	frozen.Freeze(t)
+	time.Sleep(6 * time.Second)
+	frozen.Thaw()
+	time.Sleep(time.Second)
+	etcdtest.Leader(t, servers).Kill()
+	time.Sleep(6 * time.Second)
+	for _, lease := range leases {
+		require.NoError(t, context.Cause(lease.Context()))
+		require.NoError(t, lease.Release(t.Context()))
+	}
+	require.NoError(t, g.Close(t.Context()))
+}
