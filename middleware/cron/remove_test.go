@@ -80,7 +80,7 @@ func TestRemove_whileTheJobIsAdded(t *testing.T) {
 				require.NoError(t, jobs.Close(context.Background()))
 				require.NoError(t, g.Close(context.Background()))
 			})
-			const times = 300
+			const times = 60
 			var added atomic.Bool
 			var both sync.WaitGroup
 			both.Go(func() {
