@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc"
@@ -30,6 +31,28 @@ type exchange struct {
 	first    result             // that is in it
 	result                      // what the client gets
 }
+
+func (m *middleware) intercept(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+	q := &exchange{m: m, ctx: ctx, req: req, info: info, next: next, start: time.Now()}
+	q.call.Core, q.call.Transport = m.core, q
+	defer func() {
+		q.call.Status = int(statusOf(q.err).Code())
+		if q.call.Aborted {
+			q.call.Status = int(codes.Unknown)
+		}
+		q.call.Report(ctx, q.start, nil)
+	}()
+	q.call.Serve(ctx)
+	return q.reply, q.err
+}
+
+// covers reports whether a key of a call of that method counts.
+func (m *middleware) covers(method string) bool {
+	return len(m.methods) == 0 || slices.Contains(m.methods, method)
+}
+
+// requires reports whether calls must have a key.
+func (m *middleware) requires() bool { return len(m.methods) > 0 && !m.Optional }
 
 // A result is what a handler returns.
 type result struct {
@@ -128,6 +151,35 @@ func statusOf(err error) *status.Status {
 		s = status.FromContextError(err)
 	}
 	return s
+}
+
+// KeepFinal is the default of WithPolicy. It keeps the codes that a repeat of the same call would
+// get again: OK, INVALID_ARGUMENT, NOT_FOUND, ALREADY_EXISTS, FAILED_PRECONDITION and
+// OUT_OF_RANGE.
+//
+// The other codes say that the next attempt may end differently. UNAUTHENTICATED,
+// PERMISSION_DENIED and RESOURCE_EXHAUSTED depend on the caller's rights and quota. ABORTED asks
+// for another attempt. CANCELLED, DEADLINE_EXCEEDED, UNKNOWN, UNIMPLEMENTED, INTERNAL, UNAVAILABLE
+// and DATA_LOSS are failures of the server or of the way to it. By google.rpc.Code's mapping to
+// HTTP, this is guardhttp.KeepFinal, except that ABORTED is not kept.
+func KeepFinal(s *status.Status) bool {
+	switch s.Code() {
+	case codes.OK, codes.InvalidArgument, codes.NotFound, codes.AlreadyExists, codes.FailedPrecondition, codes.OutOfRange:
+		return true
+	default:
+		return false
+	}
+}
+
+// serverFailed reports whether a code says that the server has failed, by the conventions of
+// OpenTelemetry for spans of gRPC servers.
+func serverFailed(code codes.Code) bool {
+	switch code {
+	case codes.Unknown, codes.DeadlineExceeded, codes.Unimplemented, codes.Internal, codes.Unavailable, codes.DataLoss:
+		return true
+	default:
+		return false
+	}
 }
 
 // ctxEnded reports whether a handler's error says no more than that the handler's context has

@@ -1,12 +1,7 @@
 package guardgrpc
 
 import (
-	"context"
-	"slices"
-	"time"
-
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 
 	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/middleware/internal/idempotent"
@@ -47,26 +42,4 @@ func New(g *guard.Guard, key KeyFunc, opts ...Option) (grpc.UnaryServerIntercept
 		return nil, err
 	}
 	return m.intercept, nil
-}
-
-// covers reports whether a key of a call of that method counts.
-func (m *middleware) covers(method string) bool {
-	return len(m.methods) == 0 || slices.Contains(m.methods, method)
-}
-
-// requires reports whether calls must have a key.
-func (m *middleware) requires() bool { return len(m.methods) > 0 && !m.Optional }
-
-func (m *middleware) intercept(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
-	q := &exchange{m: m, ctx: ctx, req: req, info: info, next: next, start: time.Now()}
-	q.call.Core, q.call.Transport = m.core, q
-	defer func() {
-		q.call.Status = int(statusOf(q.err).Code())
-		if q.call.Aborted {
-			q.call.Status = int(codes.Unknown)
-		}
-		q.call.Report(ctx, q.start, nil)
-	}()
-	q.call.Serve(ctx)
-	return q.reply, q.err
 }

@@ -250,3 +250,20 @@ func FingerprintMultipart(r *http.Request, body []byte) ([]byte, error) {
 	sum := keys.Hash(all...)
 	return sum[:], nil
 }
+
+// A connectionBody is a body that the handler reads from the connection. net/http sets the trailers
+// of the request itself, of which to is a copy.
+type connectionBody struct {
+	io.ReadCloser
+	q  *exchange
+	to *http.Request
+}
+
+func (b *connectionBody) Read(p []byte) (int, error) {
+	b.q.client.watch()
+	n, err := b.ReadCloser.Read(p)
+	if errors.Is(err, io.EOF) {
+		b.to.Trailer = b.q.r.Trailer
+	}
+	return n, err
+}

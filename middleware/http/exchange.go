@@ -5,8 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -36,64 +36,42 @@ type exchange struct {
 	misplaced  error              // why the answer is not that of the handler
 }
 
-// routed reports whether the handler can be more than a mux that knows no route for the request.
-// The next version of the service may have the route, so the answer must not be kept.
-func (q *exchange) routed() bool {
-	mux, ok := q.next.(*http.ServeMux)
-	if !ok {
-		return true
+func (m *middleware) wrap(next http.Handler) http.Handler {
+	if next == nil {
+		panic("guardhttp: the handler must not be nil")
 	}
-	_, q.route = mux.Handler(q.r)
-	return q.route != ""
+	if isTimeoutHandler(next) {
+		panic("guardhttp: http.TimeoutHandler must be outside of the middleware: inside, it answers while its handler still runs")
+	}
+	fiber := byFiber(next)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		q := &exchange{m: m, next: next, w: w, r: r, start: time.Now(), fiber: fiber}
+		q.call.Core, q.call.Transport = m.core, q
+		defer func() { q.call.Report(q.r.Context(), q.start, q.misplaced) }()
+		defer q.handBack()
+		q.call.Serve(r.Context())
+	})
 }
 
-// Pass implements idempotent.Transport.
-func (q *exchange) Pass() {
-	if q.in == nil {
-		q.next.ServeHTTP(q.w, q.r)
-		return
+// covers reports whether a key of a request of that method counts.
+func (m *middleware) covers(method string) bool {
+	if len(m.methods) > 0 {
+		return slices.Contains(m.methods, method)
 	}
-	q.pass(q.w, q.in)
+	switch method {
+	case http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace, "QUERY":
+		return false
+	}
+	return true
 }
 
-// pass calls the handler. in is a copy of the request.
-func (q *exchange) pass(w http.ResponseWriter, in *http.Request) {
-	q.body.attach(in)
-	in.Trailer = q.r.Trailer // which reading the body has filled in
-	if q.readsConnection() && (in.ContentLength < 0 || q.client.ctx != nil) {
-		q.connection = connectionBody{in.Body, q, in}
-		in.Body = &q.connection
+// requires reports whether requests of that method must have a key. The draft speaks of POST and
+// PATCH.
+func (m *middleware) requires(method string) bool {
+	if m.Optional {
+		return false
 	}
-	q.in = in
-	q.next.ServeHTTP(w, in)
-}
-
-// readsConnection reports whether the handler reads the body from the connection.
-func (q *exchange) readsConnection() bool { return !q.body.loaded && q.body.source != http.NoBody }
-
-// A connectionBody is a body that the handler reads from the connection. net/http sets the trailers
-// of the request itself, of which to is a copy.
-type connectionBody struct {
-	io.ReadCloser
-	q  *exchange
-	to *http.Request
-}
-
-func (b *connectionBody) Read(p []byte) (int, error) {
-	b.q.client.watch()
-	n, err := b.ReadCloser.Read(p)
-	if errors.Is(err, io.EOF) {
-		b.to.Trailer = b.q.r.Trailer
-	}
-	return n, err
-}
-
-// handBack copies to the original request what outer code looks for there.
-func (q *exchange) handBack() {
-	if q.in != nil {
-		q.r.Pattern = q.in.Pattern             // which a mux has set, for code in front of us
-		q.r.MultipartForm = q.in.MultipartForm // whose files net/http removes in the end
-	}
+	return len(m.methods) > 0 || method == http.MethodPost || method == http.MethodPatch
 }
 
 // Identify implements idempotent.Transport.
@@ -106,6 +84,17 @@ func (q *exchange) Identify() (idempotency.Result, error) {
 		return idempotency.Refused, errFiber
 	}
 	return result, err
+}
+
+// routed reports whether the handler can be more than a mux that knows no route for the request.
+// The next version of the service may have the route, so the answer must not be kept.
+func (q *exchange) routed() bool {
+	mux, ok := q.next.(*http.ServeMux)
+	if !ok {
+		return true
+	}
+	_, q.route = mux.Handler(q.r)
+	return q.route != ""
 }
 
 // read determines the key and the fingerprint of the request. It returns an empty Result if the
@@ -206,6 +195,21 @@ func (q *exchange) run(ctx context.Context, how recording, conclude func()) {
 	returned = true
 }
 
+// pass calls the handler. in is a copy of the request.
+func (q *exchange) pass(w http.ResponseWriter, in *http.Request) {
+	q.body.attach(in)
+	in.Trailer = q.r.Trailer // which reading the body has filled in
+	if q.readsConnection() && (in.ContentLength < 0 || q.client.ctx != nil) {
+		q.connection = connectionBody{in.Body, q, in}
+		in.Body = &q.connection
+	}
+	q.in = in
+	q.next.ServeHTTP(w, in)
+}
+
+// readsConnection reports whether the handler reads the body from the connection.
+func (q *exchange) readsConnection() bool { return !q.body.loaded && q.body.source != http.NoBody }
+
 // conclude ends the recording, and returns what the run leaves. ctx is the handler's.
 func (q *exchange) conclude(ctx context.Context) idempotent.Left {
 	if ctx.Err() != nil && !q.m.Shadow && q.answer.abandon() {
@@ -260,11 +264,37 @@ func (q *exchange) keep(v verdict) idempotency.Keep {
 	})
 }
 
+// KeepFinal is the default of WithPolicy. It keeps 2xx, 3xx and 4xx, except for those that the
+// same request may not get the next time. These are 401, 403, 407, 408, 421, 423, 425, 429, and
+// 499, which some servers use if the client has gone. It does not keep a refusal of another
+// guardhttp behind the handler, such as that of the service behind a gateway, if the refusal has a
+// Retry-After header.
+func KeepFinal(status int, header http.Header) bool {
+	switch status {
+	case http.StatusUnauthorized, http.StatusForbidden, http.StatusProxyAuthRequired, http.StatusRequestTimeout,
+		http.StatusMisdirectedRequest, http.StatusLocked, http.StatusTooEarly, http.StatusTooManyRequests, 499:
+		return false
+	}
+	if header.Get(refusedHeader) != "" && header.Get("Retry-After") != "" {
+		return false
+	}
+	return status >= 200 && status < 500
+}
+
 // Send implements idempotent.Transport.
 func (q *exchange) Send() { q.answer.sendKept() }
 
 // Discard implements idempotent.Transport.
 func (q *exchange) Discard() bool { return q.answer.discard() }
+
+// Pass implements idempotent.Transport.
+func (q *exchange) Pass() {
+	if q.in == nil {
+		q.next.ServeHTTP(q.w, q.r)
+		return
+	}
+	q.pass(q.w, q.in)
+}
 
 // Bare implements idempotent.Transport.
 func (q *exchange) Bare(ctx context.Context) {
@@ -275,4 +305,12 @@ func (q *exchange) Bare(ctx context.Context) {
 			q.answer.passOn()
 		}
 	})
+}
+
+// handBack copies to the original request what outer code looks for there.
+func (q *exchange) handBack() {
+	if q.in != nil {
+		q.r.Pattern = q.in.Pattern             // which a mux has set, for code in front of us
+		q.r.MultipartForm = q.in.MultipartForm // whose files net/http removes in the end
+	}
 }

@@ -3,9 +3,7 @@ package guardhttp
 import (
 	"net/http"
 	"net/url"
-	"slices"
 	"strings"
-	"time"
 
 	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/middleware/internal/idempotent"
@@ -56,42 +54,4 @@ func New(g *guard.Guard, key KeyFunc, opts ...Option) (func(http.Handler) http.H
 func validDocs(page string) bool {
 	u, err := url.Parse(page)
 	return err == nil && u.IsAbs() && !strings.ContainsAny(page, `<>"# `) && validValue(page)
-}
-
-// covers reports whether a key of a request of that method counts.
-func (m *middleware) covers(method string) bool {
-	if len(m.methods) > 0 {
-		return slices.Contains(m.methods, method)
-	}
-	switch method {
-	case http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace, "QUERY":
-		return false
-	}
-	return true
-}
-
-// requires reports whether requests of that method must have a key. The draft speaks of POST and
-// PATCH.
-func (m *middleware) requires(method string) bool {
-	if m.Optional {
-		return false
-	}
-	return len(m.methods) > 0 || method == http.MethodPost || method == http.MethodPatch
-}
-
-func (m *middleware) wrap(next http.Handler) http.Handler {
-	if next == nil {
-		panic("guardhttp: the handler must not be nil")
-	}
-	if isTimeoutHandler(next) {
-		panic("guardhttp: http.TimeoutHandler must be outside of the middleware: inside, it answers while its handler still runs")
-	}
-	fiber := byFiber(next)
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		q := &exchange{m: m, next: next, w: w, r: r, start: time.Now(), fiber: fiber}
-		q.call.Core, q.call.Transport = m.core, q
-		defer func() { q.call.Report(q.r.Context(), q.start, q.misplaced) }()
-		defer q.handBack()
-		q.call.Serve(r.Context())
-	})
 }

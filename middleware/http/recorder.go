@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"sync"
@@ -13,6 +14,7 @@ import (
 	"github.com/felixge/httpsnoop"
 
 	"github.com/seed-1795987d/onerun/middleware/idempotency"
+	"github.com/seed-1795987d/onerun/middleware/internal/idempotent"
 )
 
 // A recorder keeps the answer of a handler until the run is over, and then sends it: by then, the
@@ -195,20 +197,6 @@ func (c *recorder) streams() bool {
 	return chosen && keep == idempotency.KeepTombstone
 }
 
-// sniff notes the content type that net/http finds out when a flush sends the header: it has seen
-// less of the body then than at a replay. c.mu must be held.
-func (c *recorder) sniff() {
-	_, typed := c.header["Content-Type"]
-	_, before := c.before["Content-Type"]
-	switch {
-	case typed || before || !bodyAllowed(c.status):
-	case len(c.body) == 0:
-		c.header["Content-Type"] = nil // none
-	case c.inner.Header().Get("Content-Encoding") == "":
-		c.header["Content-Type"] = []string{http.DetectContentType(c.body)}
-	}
-}
-
 // write records p, and keeps it or sends it.
 func (c *recorder) write(p []byte) (int, error) {
 	c.mu.Lock()
@@ -266,83 +254,81 @@ func (c *recorder) forgives(err error) bool {
 	return c.tolerant && !c.lost
 }
 
-// flush sends what the handler has written.
-func (c *recorder) flush(next func() error) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	switch {
-	case c.free:
-		return next()
-	case !c.open():
-		return errEnded
-	}
-	begun := c.status != 0
-	c.start()
-	if !c.lost {
-		c.sniff()
-	}
-	if c.gone && !c.lost && c.tolerant {
-		return nil
-	}
-	c.mayBlock()
-	switch { // a writer in front may flush in name only, and take another status after it
-	case begun:
-	case c.holding:
-		c.called = true
-	default:
-		c.inner.WriteHeader(c.status)
-	}
-	c.pass()
-	if err := next(); err != nil && !c.forgives(err) {
-		return err
-	}
-	return nil
+// errEnded is the error for a goroutine of the handler that writes after the handler has returned,
+// and for a framework that answers only then.
+var errEnded = errors.New("guardhttp: the handler has returned, and its answer has ended with it")
+
+// A verdict is what a recorder has seen.
+type verdict struct {
+	answer *idempotent.Answer // nil if it cannot be replayed
+	status int                // 0 if the handler took over the connection
+	silent bool               // the handler has not begun an answer: nothing was sent yet
+	orphan bool               // the handler may still run
+	tardy  bool               // the answer began after the handler's context had ended
+	gone   bool               // the client did not get all of it
 }
 
-// readFrom is io.ReaderFrom. It copies the answer while it is kept or recorded, and then uses the
-// writer's own ReadFrom, which is faster.
-func (c *recorder) readFrom(src io.Reader, next httpsnoop.ReadFromFunc) (copied int64, err error) {
-	for buffer := []byte(nil); !c.sendsUnrecorded(); {
-		if buffer == nil {
-			buffer = make([]byte, 32<<10)
-		}
-		n, readErr := src.Read(buffer)
-		if n > 0 {
-			written, err := c.write(buffer[:n])
-			copied += int64(written)
-			if err != nil {
-				return copied, err
-			}
-		}
-		switch {
-		case errors.Is(readErr, io.EOF):
-			return copied, nil
-		case readErr != nil:
-			return copied, readErr
-		}
-	}
-	n, err := next(src)
+// end ends the recording, after the handler has returned. A silent verdict needs sendEmpty or
+// passOn.
+func (c *recorder) end() verdict {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if n > 0 { // net/http sends no header for zero bytes
-		c.begin(http.StatusOK)
+	c.closed.Store(true)
+	silent := c.status == 0 && !c.taken
+	if silent || !c.hijackedUnseen() && !c.taken {
+		c.start()
 	}
-	return copied + n, err
+	v := verdict{status: c.status, silent: silent, orphan: c.orphan, tardy: c.tardy, gone: c.gone}
+	if !c.lost && c.length <= int64(len(c.body)) && !hasTrailers(c.inner.Header()) {
+		v.answer = &idempotent.Answer{Status: c.status, Header: c.header, Body: c.body}
+	}
+	return v
 }
 
-// sendsUnrecorded reports whether what the handler writes is sent at once, and not recorded.
-func (c *recorder) sendsUnrecorded() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.free {
-		return true
-	}
-	if c.open() && c.status != 0 {
-		c.settle()
-	}
-	if !c.open() || c.holding || !c.lost {
+// hijackedUnseen reports whether the handler has taken over the connection without the recorder:
+// http.ResponseController finds the Hijacker of a writer inside of one that has none. Asking sends
+// the header. c.mu must be held.
+func (c *recorder) hijackedUnseen() bool {
+	if !c.hidden {
 		return false
 	}
-	c.mayBlock()
+	_, err := c.inner.Write(nil) // nothing is kept
+	if !errors.Is(err, http.ErrHijacked) {
+		return false
+	}
+	c.take()
 	return true
+}
+
+// sendKept sends what is kept.
+func (c *recorder) sendKept() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.pass()
+}
+
+// pass sends what is kept of the answer: it makes the calls that make up the answer, so that the
+// writer sends what it would have sent at once. From now on, what the handler writes is sent at
+// once. c.mu must be held.
+func (c *recorder) pass() {
+	if c.holding && (c.called || c.written) {
+		h := c.inner.Header()
+		late := trailers(h)
+		clear(h)
+		maps.Copy(h, c.sent) // a writer in front may add to the header, and send it in the end
+		if c.called {
+			c.inner.WriteHeader(c.status)
+		}
+		if c.written || len(c.again) > 0 {
+			_, _ = c.inner.Write(c.body) // the client may have gone
+		}
+		for _, status := range c.again {
+			c.inner.WriteHeader(status)
+		}
+		maps.Copy(h, late)
+	}
+	c.holding = false
+	if c.lost {
+		c.body = nil
+	}
 }

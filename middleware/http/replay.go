@@ -4,6 +4,7 @@ import (
 	"errors"
 	"maps"
 	"net/http"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -207,4 +208,11 @@ func contentLength(h http.Header) int64 {
 		return -1
 	}
 	return n
+}
+
+// sendsAtOnce reports whether w is a writer of net/http that takes the header as it is when
+// WriteHeader is called. http.TimeoutHandler's takes what the header is in the end.
+func sendsAtOnce(w http.ResponseWriter) bool {
+	t := reflect.TypeOf(w)
+	return t.Kind() == reflect.Pointer && t.Elem().PkgPath() == "net/http" && t.Elem().Name() != "timeoutWriter"
 }

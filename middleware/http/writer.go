@@ -1,32 +1,15 @@
 package guardhttp
 
 import (
-	"bufio"
 	"context"
 	"io"
-	"net"
 	"net/http"
-	"reflect"
 	"sync"
 	"time"
-
-	"github.com/felixge/httpsnoop"
 )
 
-// http.ResponseController looks inside of a writer that can only be unwrapped, such as those of
-// many logs. It would flush and hijack without the recorder. A hiding replaces such a writer, and
-// makes the controller look inside of a deeper first.
-type hiding struct {
-	http.ResponseWriter
-	recorder *recorder
-	inside   http.ResponseWriter
-}
-
-// A hidingFlusher is a hiding of a writer that can be flushed.
-type hidingFlusher struct {
-	*hiding
-	http.Flusher
-}
+// maxWriters bounds how many writers are unwrapped: Unwrap methods may lead in a circle.
+const maxWriters = 100
 
 // hides returns a hiding for w, or nil if w is not such a writer.
 func (c *recorder) hides(w http.ResponseWriter) http.ResponseWriter {
@@ -55,55 +38,6 @@ type (
 	}
 	duplexer interface{ EnableFullDuplex() error }
 )
-
-func (h *hiding) Unwrap() http.ResponseWriter { return &deeper{h.inside, h.recorder} }
-
-// A deeper is what is inside of a writer.
-type deeper struct {
-	http.ResponseWriter
-	recorder *recorder
-}
-
-func (d *deeper) Unwrap() http.ResponseWriter { return d.ResponseWriter }
-
-// FlushError is for http.ResponseController.
-func (d *deeper) FlushError() error {
-	next := http.NewResponseController(d.ResponseWriter).Flush
-	if !canFlush(d.ResponseWriter) {
-		return next()
-	}
-	return d.recorder.flush(next)
-}
-
-// Hijack is http.Hijacker.
-func (d *deeper) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	return d.recorder.hijack(http.NewResponseController(d.ResponseWriter).Hijack)
-}
-
-// hijack takes over the connection.
-func (c *recorder) hijack(next httpsnoop.HijackFunc) (net.Conn, *bufio.ReadWriter, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !c.open() {
-		return nil, nil, errEnded
-	}
-	if c.status != 0 {
-		c.settle()
-		c.pass()
-	}
-	conn, rw, err := next()
-	if err == nil {
-		c.take()
-		c.pass()
-	}
-	return conn, rw, err
-}
-
-// take notes that the handler has taken over the connection. c.mu must be held.
-func (c *recorder) take() { c.taken, c.lost, c.body = true, true, nil }
-
-// maxWriters bounds how many writers are unwrapped: Unwrap methods may lead in a circle.
-const maxWriters = 100
 
 // ending returns w, or a writer without optional methods if the Unwrap methods of w do not end:
 // http.ResponseController would look inside of it for ever.
@@ -145,13 +79,6 @@ func hijacksUnseen(w http.ResponseWriter) bool {
 		}
 		w = inner.Unwrap()
 	}
-}
-
-// sendsAtOnce reports whether w is a writer of net/http that takes the header as it is when
-// WriteHeader is called. http.TimeoutHandler's takes what the header is in the end.
-func sendsAtOnce(w http.ResponseWriter) bool {
-	t := reflect.TypeOf(w)
-	return t.Kind() == reflect.Pointer && t.Elem().PkgPath() == "net/http" && t.Elem().Name() != "timeoutWriter"
 }
 
 // grace is how long a client has to take the rest of an answer after the context of the handler

@@ -1,8 +1,6 @@
 package idempotency
 
 import (
-	"context"
-	"sync/atomic"
 	"time"
 )
 
@@ -35,40 +33,6 @@ type Outcome struct {
 	// lost, guard.ErrStore, a *RecordError or KeyError, or the error of a function of yours.
 	// guard.Ran says of it whether the handler ran. It may contain what a client must not see.
 	Err error
-}
-
-type trackKey struct{}
-
-// Track returns a context for a call, and a function that returns the call's Outcome once guardhttp
-// or guardgrpc has returned. It is for code in front of them, such as a log:
-//
-//	ctx, outcome := idempotency.Track(r.Context())
-//	next.ServeHTTP(w, r.WithContext(ctx))
-//	log.Print(r.URL.Path, outcome().Result)
-//
-// Result is empty if the call did not get to a middleware, or is still there: an
-// http.TimeoutHandler answers before. The function is safe for concurrent use.
-func Track(ctx context.Context) (context.Context, func() Outcome) {
-	p := new(atomic.Pointer[Outcome])
-	return context.WithValue(ctx, trackKey{}, p), func() (o Outcome) {
-		if set := p.Load(); set != nil {
-			o = *set
-		}
-		return o
-	}
-}
-
-// Observe notifies the code in front of an adapter, and observers, of the end of a call.
-func (s *Settings) Observe(ctx context.Context, o Outcome) {
-	if tracked, ok := ctx.Value(trackKey{}).(*atomic.Pointer[Outcome]); ok {
-		tracked.Store(&o)
-	}
-	for _, observer := range s.Observers {
-		func() {
-			defer func() { _ = recover() }() // observers report and decide nothing
-			observer(ctx, o)
-		}()
-	}
 }
 
 // A Result is the final result of a call. The results are few and fixed, so they can be a label of

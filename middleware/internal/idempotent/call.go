@@ -12,38 +12,6 @@ import (
 	"github.com/seed-1795987d/onerun/middleware/idempotency"
 )
 
-// A Transport is what an adapter does with a call. Serve calls it.
-type Transport interface {
-	// Identify sets Route, Scope, Key, Fingerprint and RunKey of the Call. The result is empty if
-	// the call can run under a lease, and otherwise final.
-	Identify() (idempotency.Result, error)
-	// Pass runs the handler of a call that is left untouched.
-	Pass()
-	// Bare runs the handler in ctx without a lease, and records nothing.
-	Bare(ctx context.Context)
-	// Handle runs the handler in ctx, records its answer and returns what its run leaves.
-	Handle(ctx context.Context) Left
-	// Send sends what Handle has kept until the record was in the store.
-	Send()
-	// Discard forgets it instead, and reports whether nothing of the answer was sent.
-	Discard() bool
-	// Read takes an answer out of a record. Its error is an *idempotency.RecordError.
-	Read(a *Answer) error
-	// Replay sends the answer that Read has taken.
-	Replay()
-	// Refuse answers that the handler did not run, or that its answer cannot be sent. retryAfter
-	// is 0 if trying again is of no use.
-	Refuse(result idempotency.Result, retryAfter time.Duration, err error)
-}
-
-// Left is what the run of a handler leaves.
-type Left struct {
-	Keep   idempotency.Keep
-	Answer *Answer // if Keep is KeepAnswer
-	Failed bool    // nothing is kept, and the handler failed, which the Guard reports
-	Err    error   // what there is to say about a run that is otherwise in order
-}
-
 // A Call is one call on its way through a middleware. The adapter sets Core and Transport, and
 // calls Serve. The zero Outcome says that nothing is known yet.
 type Call struct {
@@ -65,14 +33,6 @@ type Call struct {
 	queued bool          // it is counted as waiting
 	skip   string        // why it was skipped, if no hook was notified of that
 }
-
-// Codes of refusals that are no final results.
-const (
-	// GivenUp means that the handler's context has ended, and the handler has not answered.
-	GivenUp idempotency.Result = "given_up"
-	// NotRecorded means that the handler has run, and its answer may not be in the store.
-	NotRecorded idempotency.Result = "unrecorded"
-)
 
 // Serve answers a call. ctx is the context of the call. The Outcome then is complete, also if the
 // handler or a function of the user's panics.
@@ -250,6 +210,35 @@ func (c *Call) noteSkip(err error) {
 	}
 }
 
+// judge notes why a call got no lease.
+func (c *Call) judge(err error) {
+	var busy *guard.BusyError
+	var done *guard.DoneError
+	var full *fullError
+	switch {
+	case errors.As(err, &full):
+		c.refuse(idempotency.TooManyKeys, max(full.left, time.Second), err)
+	case errors.As(err, &done):
+		c.judgeRecord(done)
+	case errors.As(err, &busy):
+		c.Label = busy.Label
+		c.refuse(idempotency.InFlight, c.Core.RetryAfter, nil)
+		if busy.Left > 0 {
+			c.RetryAfter = min(c.RetryAfter, busy.Left)
+		}
+	case isAway(err) && c.Core.FailOpen:
+		c.refuse(idempotency.Degraded, 0, err)
+	case errors.Is(err, guard.ErrStore), errors.Is(err, guard.ErrClosed):
+		c.refuse(idempotency.Unavailable, c.Core.RetryAfter, err)
+	default:
+		c.refuse(idempotency.Canceled, c.Core.RetryAfter, err)
+	}
+}
+
+func (c *Call) refuse(result idempotency.Result, retryAfter time.Duration, err error) {
+	c.Result, c.RetryAfter, c.Err = result, retryAfter, says(result == idempotency.Degraded, err)
+}
+
 // handle runs the handler. leased is the lease's context, and call that of the call. The handler's
 // ends after WithMaxHold, and with WithClientCancel also at the end of the call.
 func (c *Call) handle(leased, call context.Context) error {
@@ -271,19 +260,6 @@ func (c *Call) handle(leased, call context.Context) error {
 		return nil
 	}
 	return lease.SetRecord(c.record())
-}
-
-// record returns what to store for the run.
-func (c *Call) record() []byte {
-	var answer *Answer
-	if c.left.Keep == idempotency.KeepAnswer {
-		answer = c.left.Answer
-	}
-	r := newRecord(c.Core.Adapter, c.Fingerprint, answer)
-	if c.Core.sealer != nil {
-		r = c.Core.sealer.seal(r, c.Key)
-	}
-	return r
 }
 
 // ended notes how a run ended whose lease was released. err is what the Guard returned.

@@ -93,6 +93,43 @@ func (a Adapter) JoinKeys(n int, part func(i int) (string, error)) (string, erro
 	})
 }
 
+// OfKey returns the result of a call whose KeyFunc has returned key and err: it is empty if there
+// is a key.
+func (s *Settings) OfKey(key string, err error, required bool) (idempotency.Result, error) {
+	invalid := (*idempotency.KeyError)(nil)
+	switch {
+	case errors.Is(err, idempotency.ErrUnguarded):
+		return idempotency.Untouched, nil
+	case !errors.Is(err, idempotency.ErrNoKey) && (err != nil || key != ""):
+	case required:
+		return idempotency.KeyMissing, err
+	default:
+		return idempotency.Untouched, nil
+	}
+	switch {
+	case err == nil:
+		return "", nil
+	case errors.As(err, &invalid):
+		return idempotency.KeyInvalid, err
+	default:
+		return idempotency.Refused, err
+	}
+}
+
+// OfScope returns the result of a call whose scope and err WithScope has returned: it is empty if
+// there is a scope.
+func (s *Settings) OfScope(scope string, err error) (idempotency.Result, error) {
+	switch {
+	case errors.Is(err, idempotency.ErrUnguarded):
+		return idempotency.Untouched, nil
+	case err != nil:
+		return idempotency.Refused, fmt.Errorf("%s: the scope: %w", s.Adapter.Package(), err)
+	case scope == "":
+		return idempotency.Refused, errors.New(s.Adapter.Package() + ": the scope is empty")
+	}
+	return "", nil
+}
+
 // Stored returns the key under which the store knows a call: a hash, so that the store does not
 // show what clients send. A key belongs to its scope, and to the group or else to the place, which
 // says what is called.

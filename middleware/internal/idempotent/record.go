@@ -2,13 +2,12 @@ package idempotent
 
 import (
 	"bytes"
-	"crypto/aes"
-	"crypto/cipher"
+	"context"
+	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"hash/crc32"
 	"maps"
@@ -19,17 +18,6 @@ import (
 
 	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/middleware/idempotency"
-)
-
-// FingerprintSize is the length of a fingerprint in bytes.
-const FingerprintSize = sha256.Size
-
-// The bounds of the header of an answer, and of its trailer. An answer beyond them is not recorded,
-// and a record beyond them is not believed.
-const (
-	MaxFieldNames = 256
-	MaxFieldLines = 1024
-	MaxFieldBytes = 64 << 10
 )
 
 // A Record is what a finished run leaves in its done marker:
@@ -55,6 +43,65 @@ type Answer struct {
 	Body    []byte              `json:"-"` // in gRPC, the message or the google.rpc.Status
 }
 
+// Keep returns what to keep of a run. final reports whether the answer is final by the policy. It
+// is not called if the handler has chosen what to keep. ctx is the context of the call.
+func (c *Call) Keep(ctx context.Context, e Ending, final func() bool) idempotency.Keep {
+	s := c.Core.Settings
+	switch {
+	case s.Mode == idempotency.Exclusive:
+		return idempotency.KeepNothing
+	case (s.ClientCancel || s.Shadow) && (e.Gone || ctx.Err() != nil):
+		return idempotency.KeepNothing
+	case s.Shadow && e.Undecided:
+		return idempotency.KeepNothing // shadow mode must not prevent the other answer
+	case e.Unsure:
+		return idempotency.KeepTombstone // whatever the policy says
+	}
+	keep, chosen := c.Run.Chosen()
+	if !chosen {
+		keep = idempotency.KeepAnswer
+		if !final() {
+			return idempotency.KeepNothing
+		}
+	}
+	switch {
+	case keep != idempotency.KeepAnswer:
+		return keep
+	case s.Mode == idempotency.Reject:
+		return idempotency.KeepTombstone
+	case !e.Replayable && s.Rerun:
+		return idempotency.KeepNothing
+	case !e.Replayable:
+		return idempotency.KeepTombstone
+	}
+	return idempotency.KeepAnswer
+}
+
+// record returns what to store for the run.
+func (c *Call) record() []byte {
+	var answer *Answer
+	if c.left.Keep == idempotency.KeepAnswer {
+		answer = c.left.Answer
+	}
+	r := newRecord(c.Core.Adapter, c.Fingerprint, answer)
+	if c.Core.sealer != nil {
+		r = c.Core.sealer.seal(r, c.Key)
+	}
+	return r
+}
+
+// newRecord returns what to store for a run: a tombstone if there is no answer.
+func newRecord(a Adapter, fingerprint []byte, answer *Answer) []byte {
+	r := Record{Version: recordVersion, Adapter: a.String(), Fingerprint: fingerprint}
+	if answer == nil {
+		return r.encode(nil)
+	}
+	shown := *answer
+	shown.Header, shown.Trailer = toJSON(answer.Header), toJSON(answer.Trailer)
+	r.Answer = &shown
+	return r.encode(answer.Body)
+}
+
 const (
 	recordVersion = 1
 	checksumBytes = 4
@@ -77,16 +124,41 @@ func (r *Record) encode(body []byte) []byte {
 	return binary.BigEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
 }
 
-// newRecord returns what to store for a run: a tombstone if there is no answer.
-func newRecord(a Adapter, fingerprint []byte, answer *Answer) []byte {
-	r := Record{Version: recordVersion, Adapter: a.String(), Fingerprint: fingerprint}
-	if answer == nil {
-		return r.encode(nil)
+// judgeRecord is judge for a call whose work is done.
+func (c *Call) judgeRecord(done *guard.DoneError) {
+	c.Label = done.Label
+	r, err := c.Core.read(done.Record, c.Key)
+	switch {
+	case err != nil:
+		c.refuse(idempotency.NotReplayable, 0, err)
+	case !Same(c.Fingerprint, r.Fingerprint):
+		c.refuse(idempotency.Mismatch, 0, nil)
+	case c.Core.Mode == idempotency.Reject:
+		c.refuse(idempotency.Done, done.Left, nil)
+	case r.Answer == nil:
+		c.refuse(idempotency.NotReplayable, 0, nil)
+	default:
+		c.refuse(idempotency.Replayed, 0, nil)
+		if err := c.Transport.Read(r.Answer); err != nil {
+			c.refuse(idempotency.NotReplayable, 0, err)
+		}
 	}
-	shown := *answer
-	shown.Header, shown.Trailer = toJSON(answer.Header), toJSON(answer.Trailer)
-	r.Answer = &shown
-	return r.encode(answer.Body)
+}
+
+// read returns what was found in the store under a key.
+func (c *Core) read(stored []byte, key string) (*Record, error) {
+	r, body, err := decode(stored)
+	switch {
+	case err != nil:
+	case c.sealer != nil:
+		r, body, err = c.sealer.open(r, body, key)
+	case r.Key != "":
+		err = Unreadable("it is encrypted, and there is no key", nil)
+	}
+	if err == nil {
+		err = r.check(body, c.Adapter)
+	}
+	return r, err
 }
 
 // decode returns a record and its body, which is a part of b. Reading allocates in proportion to
@@ -130,6 +202,10 @@ func (r *Record) check(body []byte, a Adapter) (err error) {
 	return nil
 }
 
+// Same compares two fingerprints, in constant time. An empty one is the same as any: there was
+// none when the record was made, or there is none now.
+func Same(a, b []byte) bool { return len(a) == 0 || len(b) == 0 || hmac.Equal(a, b) }
+
 // Corrupt is the reason for which a record cannot be read whose parts are wrong.
 const Corrupt = "it is corrupt"
 
@@ -153,6 +229,17 @@ func Recordable(fields map[string][]string, valid func(name, value string) bool)
 	}
 	return len(fields) <= MaxFieldNames && lines <= MaxFieldLines && size <= MaxFieldBytes
 }
+
+// FingerprintSize is the length of a fingerprint in bytes.
+const FingerprintSize = sha256.Size
+
+// The bounds of the header of an answer, and of its trailer. An answer beyond them is not recorded,
+// and a record beyond them is not believed.
+const (
+	MaxFieldNames = 256
+	MaxFieldLines = 1024
+	MaxFieldBytes = 64 << 10
+)
 
 // notText begins a value that is in base64.
 const notText = "base64:"
@@ -236,74 +323,3 @@ var neverReplayed = []string{
 	"X-Access-Token", "X-Amz-Security-Token", "X-Api-Key", "X-Auth-Token", "X-Csrf-Token", "X-Refresh-Token", "X-Session-Id",
 	"X-Session-Token", "X-Subject-Token", "X-Vault-Token", "X-Xsrf-Token",
 }
-
-// maxKeyID is the longest ID of an idempotency.EncryptionKey in bytes.
-const maxKeyID = 64
-
-// A sealer encrypts records with AES-GCM. What it stores is a record, too: its head has the ID of
-// the key, and its body is the nonce, the ciphertext and the tag.
-//
-// It also authenticates the ID, and the key in the store. A record that was copied to another key
-// is therefore refused.
-type sealer struct {
-	first string
-	keys  map[string]cipher.AEAD
-}
-
-// newSealer returns a sealer that encrypts with the first key and decrypts with all. It is nil if
-// there are no keys.
-func newSealer(keys []idempotency.EncryptionKey) (*sealer, error) {
-	if len(keys) == 0 {
-		return nil, nil //nolint:nilnil // records are not encrypted
-	}
-	s := &sealer{keys: map[string]cipher.AEAD{}}
-	for i, k := range keys {
-		refuse := func(reason string) error {
-			return &guard.SettingError{Setting: "WithEncryption", Value: fmt.Sprintf("key %d", i+1), Reason: reason}
-		}
-		if k.ID == "" || len(k.ID) > maxKeyID {
-			return nil, refuse("must have an ID of 1 to 64 bytes")
-		}
-		if s.keys[k.ID] != nil {
-			return nil, refuse("has the ID of another one")
-		}
-		block, err := aes.NewCipher(k.Secret)
-		if err != nil {
-			return nil, refuse("must have a secret of 16, 24 or 32 bytes")
-		}
-		if s.keys[k.ID], err = cipher.NewGCMWithRandomNonce(block); err != nil {
-			return nil, refuse(err.Error())
-		}
-	}
-	s.first = keys[0].ID
-	return s, nil
-}
-
-// seal returns what to store for a record under a key of the store.
-func (s *sealer) seal(plain []byte, stored string) []byte {
-	r := Record{Version: recordVersion, Key: s.first}
-	return r.encode(s.keys[s.first].Seal(nil, nil, plain, bindTo(s.first, stored)))
-}
-
-// open returns the record and the body that are in those that were stored under a key of the store.
-// An error is an *idempotency.RecordError.
-func (s *sealer) open(r *Record, body []byte, stored string) (*Record, []byte, error) {
-	if r.Key == "" {
-		return nil, nil, Unreadable("it is not encrypted, as it must be", nil)
-	}
-	aead := s.keys[r.Key]
-	if aead == nil {
-		return nil, nil, Unreadable("it is encrypted with a key that is unknown here", nil)
-	}
-	plain, err := aead.Open(nil, nil, body, bindTo(r.Key, stored))
-	if err != nil {
-		return nil, nil, Unreadable("it was changed, or moved from another key", errSeal)
-	}
-	return decode(plain)
-}
-
-var errSeal = errors.New("message authentication failed")
-
-// bindTo returns what is authenticated with a record: the ID of its key, whose length the first
-// byte says, and the key in the store.
-func bindTo(id, stored string) []byte { return append([]byte{byte(len(id))}, id+stored...) }
