@@ -4,13 +4,22 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
+	"time"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/status"
 
 	"github.com/seed-1795987d/onerun/guard/driver"
 )
+
+// unconnectedLimit is for a connection that comes just then.
+const unconnectedLimit = 100 * time.Millisecond
 
 // errProtocol means that an answer made no sense.
 var errProtocol = errors.New("the answer made no sense")
@@ -21,7 +30,28 @@ func (l *Locker) storeError(ctx context.Context, op driver.Op, key string, err e
 		err = fmt.Errorf("%w: %w", ended, err)
 	}
 	kind, err := explain(err)
+	if kind == driver.KindTimeout {
+		if cause := l.unconnected(); cause != nil {
+			kind, err = driver.KindConnection, fmt.Errorf("%w: %w", err, cause)
+		}
+	}
 	return &driver.StoreError{Backend: name, Op: op, Key: key, Addr: l.addr, Kind: kind, Err: err}
+}
+
+// unconnected returns why no server is connected, or nil. The client does not tell: it has calls
+// wait until their time has passed. A request that does not wait fails with the reason, unsent.
+func (l *Locker) unconnected() error {
+	connection := l.client.ActiveConnection()
+	if connection.GetState() != connectivity.TransientFailure {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), unconnectedLimit)
+	defer cancel()
+	_, err := pb.NewKVClient(connection).Range(ctx, &pb.RangeRequest{Key: []byte(l.prefix)}, grpc.WaitForReady(false))
+	if status.Code(err) != codes.Unavailable {
+		return nil
+	}
+	return remedy(err)
 }
 
 // withKey returns the error of a batch for one of its claims.
@@ -75,7 +105,7 @@ func explain(err error) (driver.StoreErrorKind, error) {
 	case code == codes.DeadlineExceeded:
 		return driver.KindTimeout, err
 	case code == codes.Unavailable:
-		return driver.KindConnection, err
+		return driver.KindConnection, remedy(err)
 	case code == codes.Unauthenticated, code == codes.PermissionDenied:
 		return driver.KindAuth, err
 	case code == codes.Unimplemented:
@@ -90,6 +120,14 @@ func remedy(err error) error {
 		return fmt.Errorf("the servers accept no writes until they were compacted and defragmented, and the alarm was disarmed: %w", err)
 	case is(err, rpctypes.ErrRequestTooLarge):
 		return fmt.Errorf("the record or the label needs a larger --max-request-bytes: %w", err)
+	case contains(err, "tls: "): // gRPC keeps only the text
+		return fmt.Errorf("TLS fails (clientv3.Config.TLS): %w", err)
+	case contains(err, "server preface", "broken pipe"):
+		return fmt.Errorf("the server has closed the connection, which may want TLS or a certificate (clientv3.Config.TLS): %w", err)
 	}
 	return err
+}
+
+func contains(err error, texts ...string) bool {
+	return slices.ContainsFunc(texts, func(text string) bool { return strings.Contains(err.Error(), text) })
 }

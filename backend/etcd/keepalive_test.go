@@ -20,18 +20,23 @@ import (
 	"github.com/seed-1795987d/onerun/internal/testkit/leftout"
 )
 
+// enableAuth turns authentication on. There is one user: root, with a password.
+func enableAuth(t *testing.T, client *clientv3.Client) {
+	t.Helper()
+	ctx := within(t, 20*time.Second)
+	_, err := client.UserAdd(ctx, "root", "secret")
+	require.NoError(t, err)
+	_, err = client.UserGrantRole(ctx, "root", "root")
+	require.NoError(t, err)
+	_, err = client.AuthEnable(ctx)
+	require.NoError(t, err)
+}
+
 // login turns authentication on, and returns a client with a password, and how often the client has
 // authenticated.
 func login(t *testing.T, servers ...*etcdtest.Server) (*clientv3.Client, *atomic.Int64) {
 	t.Helper()
-	ctx, anyone := within(t, 20*time.Second), connect(t, servers...)
-	for _, do := range []func() error{
-		func() error { _, err := anyone.UserAdd(ctx, "root", "secret"); return err },
-		func() error { _, err := anyone.UserGrantRole(ctx, "root", "root"); return err },
-		func() error { _, err := anyone.AuthEnable(ctx); return err },
-	} {
-		require.NoError(t, do())
-	}
+	enableAuth(t, connect(t, servers...))
 	logins := &atomic.Int64{}
 	count := func(ctx context.Context, method string, q, a any, cc *grpc.ClientConn, call grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 		if strings.HasSuffix(method, "/Authenticate") {

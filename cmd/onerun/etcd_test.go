@@ -2,6 +2,7 @@ package main_test
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
 
@@ -9,6 +10,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
+	"github.com/seed-1795987d/onerun/internal/testkit/certs"
 	"github.com/seed-1795987d/onerun/internal/testkit/etcdtest"
 )
 
@@ -131,4 +133,44 @@ func TestStore_userOfEtcd(t *testing.T) {
 	require.Equal(t, 125, code)
 	require.Regexp(t, `^onerun: --store: etcd at \S+: .*invalid user ID or password`, errs)
 	require.NotContains(t, errs, "wr0ng")
+}
+
+// Each error of TLS names the flags.
+func TestStore_etcdByTLS(t *testing.T) {
+	t.Parallel()
+	own, others := certs.Make(t), certs.Make(t)
+	endpoint := strings.TrimPrefix(etcdtest.StartTLS(t, own).Endpoints()[0], "https://")
+	s := &postgresSite{&site{t: t, dir: t.TempDir()}, "etcd://" + endpoint + "?tls=true"}
+	all := []string{"--tls-ca=" + own.CA, "--tls-cert=" + own.Cert, "--tls-key=" + own.Key}
+	s.ok(slices.Concat([]string{"run", "--once=1h"}, all, []string{"nightly", "--", "true"})...)
+	require.Contains(t, s.ok(slices.Concat(all, []string{"show", "nightly"})...), "nightly is done")
+	require.Regexp(t, `ok +try etcd +works`, s.ok(slices.Concat(all, []string{"doctor"})...))
+
+	// The end of the connection can be seen before its reason.
+	const ca, cert = "signed by unknown authority", "certificate required|broken pipe|server preface"
+	withPassword := "--store=etcd://jobs:secret@" + endpoint + "?tls=true"
+	for name, test := range map[string]struct {
+		want string
+		args []string
+	}{
+		"no authority":        {ca, all[1:]},
+		"another authority":   {ca, append([]string{"--tls-ca=" + others.CA}, all[1:]...)},
+		"no certificate":      {cert, all[:1]},
+		"another certificate": {"unknown certificate authority|" + cert, []string{all[0], "--tls-cert=" + others.Cert, "--tls-key=" + others.Key}},
+		"no TLS":              {cert, []string{"--store=etcd://" + endpoint}},
+		"password, no CA":     {ca, []string{withPassword}},
+		"password, no own":    {cert, []string{withPassword, all[0]}},
+		"certificate, no key": {"--tls-cert and --tls-key need each other", all[:2]},
+		"another one's key":   {"--tls-cert and --tls-key: tls: private key does not match", []string{all[1], "--tls-key=" + others.Key}},
+		"a key for a CA":      {"--tls-ca: .* has no certificate in PEM", []string{"--tls-ca=" + own.Key}},
+	} {
+		code, out, errs := s.run(slices.Concat(test.args, []string{"show", "k"})...)
+		require.Equal(t, 125, code, "%s: %s", name, out)
+		require.Regexp(t, test.want, errs, name)
+		require.Contains(t, errs, "--tls-c", name)
+		require.NotContains(t, errs, "secret")
+	}
+	code, out, _ := s.run("doctor")
+	require.Equal(t, 1, code)
+	require.Regexp(t, `problem +reach +\S+ TLS fails, see --tls-ca`, out)
 }

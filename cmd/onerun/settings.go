@@ -88,6 +88,10 @@ var flags = map[string]string{
 // noTable is what an error says if Migrate cures it.
 const noTable = "call Migrate"
 
+// tlsOfEtcd finds an error of etcd that may be one of TLS. A server closes the connection of a
+// client that lacks TLS or a certificate.
+var tlsOfEtcd = regexp.MustCompile(`etcd.*(tls: |server preface|broken pipe)`)
+
 // goTypes finds what names a backend by its type in Go.
 var goTypes = regexp.MustCompile(`the backend \(\*[\w.]+\)`)
 
@@ -102,8 +106,11 @@ func flagNames() *strings.Replacer {
 }
 
 // asFlag returns the error of a setting as one of a flag, and other errors as they are, with what
-// cures a table that is missing.
+// cures a table that is missing, and which flags TLS has.
 func asFlag(err error) error {
+	if err != nil && tlsOfEtcd.MatchString(err.Error()) {
+		return fmt.Errorf("%w; TLS has tls=true in the URL, --tls-ca, --tls-cert and --tls-key", err)
+	}
 	if err != nil && strings.Contains(err.Error(), noTable) {
 		return fmt.Errorf("%w; \"onerun migrate\" creates the table", err)
 	}

@@ -6,6 +6,7 @@
 package etcdtest
 
 import (
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -18,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-1795987d/onerun/internal/testkit/certs"
 	"github.com/seed-1795987d/onerun/internal/testkit/daemon"
 	"github.com/seed-1795987d/onerun/internal/testkit/leftout"
 )
@@ -44,6 +46,7 @@ type Server struct {
 	cluster      string
 	heartbeat    int // in milliseconds
 	set          []string
+	tls          *tls.Config // nil without TLS
 }
 
 // Start runs a server alone and returns when it answers. It is stopped when the test ends, and its
@@ -55,19 +58,26 @@ func Start(t testing.TB, settings ...string) *Server {
 	return StartCluster(t, 1, settings...)[0]
 }
 
+// StartTLS is Start for a server that accepts only clients that have a certificate of c.
+func StartTLS(t testing.TB, c *certs.Certs, settings ...string) *Server {
+	t.Helper()
+	return start(t, 1, nil, c, append(settings, "client-cert-auth", "trusted-ca-file="+c.CA, "cert-file="+c.Cert, "key-file="+c.Key))[0]
+}
+
 // StartCluster is Start for a cluster of n servers.
 func StartCluster(t testing.TB, n int, settings ...string) []*Server {
 	t.Helper()
-	return start(t, n, nil, settings)
+	return start(t, n, nil, nil, settings)
 }
 
 // StartNetwork is StartCluster for servers that can be cut off from the others, see Isolate.
 func StartNetwork(t testing.TB, n int, settings ...string) []*Server {
 	t.Helper()
-	return start(t, n, newNetwork(), settings)
+	return start(t, n, newNetwork(), nil, settings)
 }
 
-func start(t testing.TB, n int, network *network, settings []string) []*Server {
+// start starts a cluster, in a network unless that is nil, and by TLS unless c is nil.
+func start(t testing.TB, n int, network *network, c *certs.Certs, settings []string) []*Server {
 	t.Helper()
 	program, ports := program(t), daemon.FreePorts(t, 2*n)
 	servers, members := make([]*Server, n), make([]string, n)
@@ -75,6 +85,9 @@ func start(t testing.TB, n int, network *network, settings []string) []*Server {
 		s := &Server{name: fmt.Sprint("etcd", i), client: "http://127.0.0.1:" + ports[2*i], peer: "http://127.0.0.1:" + ports[2*i+1], set: settings, network: network}
 		if s.public = s.peer; network != nil {
 			s.public, s.proxy = network.add(t, s.name, ports[2*i+1])
+		}
+		if c != nil {
+			s.client, s.tls = "https://127.0.0.1:"+ports[2*i], c.Config
 		}
 		s.daemon = daemon.Daemon{Name: "etcdtest", Bin: filepath.Dir(program), User: "root", Thaw: s.Thaw, Stop: syscall.SIGTERM}
 		members[i] = s.name + "=" + s.public
@@ -164,7 +177,7 @@ func (s *Server) ready() error {
 
 // get returns a page of the server.
 func (s *Server) get(path string) (string, error) {
-	client := http.Client{Timeout: time.Second}
+	client := http.Client{Timeout: time.Second, Transport: &http.Transport{TLSClientConfig: s.tls}}
 	defer client.CloseIdleConnections()
 	answer, err := client.Get(s.client + path)
 	if err != nil {

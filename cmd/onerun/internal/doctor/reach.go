@@ -51,7 +51,7 @@ func whyUnreachable(err error) string {
 	case refusesUser(err):
 		return "refuses the user or the password (" + text + ")"
 	case errors.As(err, &certificate), strings.Contains(text, "tls:"):
-		return "TLS fails (" + text + ")"
+		return "TLS fails, see --tls-ca, --tls-cert and --tls-key (" + text + ")"
 	case errors.Is(err, context.DeadlineExceeded), strings.Contains(text, "i/o timeout"):
 		return "does not answer in time (" + text + ")"
 	}

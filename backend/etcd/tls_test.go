@@ -1,0 +1,65 @@
+package etcd_test
+
+import (
+	"crypto/tls"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+
+	"github.com/seed-1795987d/onerun/backend/etcd"
+	"github.com/seed-1795987d/onerun/guard/driver"
+	"github.com/seed-1795987d/onerun/internal/testkit/certs"
+	"github.com/seed-1795987d/onerun/internal/testkit/etcdtest"
+)
+
+func connectTLS(t *testing.T, server *etcdtest.Server, config *tls.Config) *clientv3.Client {
+	t.Helper()
+	client, err := clientv3.New(clientv3.Config{Endpoints: server.Endpoints(), TLS: config, Logger: zap.NewNop()})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+// A client with a certificate is the user of that name, and needs no password.
+func TestLocker_byTLS(t *testing.T) {
+	t.Parallel()
+	own, others := certs.Make(t), certs.Make(t)
+	server := etcdtest.StartTLS(t, own)
+	client := connectTLS(t, server, own.Config)
+	enableAuth(t, client)
+	l, c := etcd.New(client), claim("key")
+	awaitGrant(t, l, c)
+	for range 3 {
+		renewAll(within(t, 10*time.Second), t, l, []driver.Claim{c})
+	}
+	held, err := l.Release(within(t, 10*time.Second), c, driver.After{})
+	require.NoError(t, err)
+	require.True(t, held)
+
+	const closed = "broken pipe|server preface" // it can be seen before its reason
+	for name, test := range map[string]struct {
+		config *tls.Config
+		want   string
+	}{
+		"the system's authorities": {&tls.Config{MinVersion: tls.VersionTLS12}, "unknown authority"},
+		"another authority":        {&tls.Config{RootCAs: others.Config.RootCAs, MinVersion: tls.VersionTLS12}, "unknown authority"},
+		"no certificate":           {&tls.Config{RootCAs: own.Config.RootCAs, MinVersion: tls.VersionTLS12}, "certificate required|" + closed},
+		"another certificate": {
+			&tls.Config{RootCAs: own.Config.RootCAs, Certificates: others.Config.Certificates, MinVersion: tls.VersionTLS12},
+			"unknown certificate authority|" + closed,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, err := etcd.New(connectTLS(t, server, test.config)).TryAcquire(within(t, time.Second), c)
+			var store *driver.StoreError
+			require.ErrorAs(t, err, &store)
+			require.Equal(t, driver.KindConnection, store.Kind)
+			require.ErrorContains(t, err, "(clientv3.Config.TLS)")
+			require.Regexp(t, test.want, err.Error())
+		})
+	}
+}
