@@ -103,7 +103,7 @@ func (b *ballot) hold(ctx context.Context, probes bool) (t tally, err error) {
 	case errors.Is(ctx.Err(), context.Canceled):
 		return tally{}, driver.NewStoreError("redlock", driver.OpAcquire, b.claim.Key, ctx.Err())
 	}
-	return tally{}, noQuorum(driver.OpAcquire, b.claim.Key, l.nodes, votes)
+	return tally{}, noQuorum(ctx, driver.OpAcquire, b.claim.Key, l.nodes, votes)
 }
 
 // vote sends the claim to the node, in its turn.
@@ -170,7 +170,7 @@ func (b *ballot) win(ctx context.Context, t tally) (reserved int, err error) {
 		case err != nil:
 			return 0, driver.NewStoreError("redlock", driver.OpAcquire, lease.Key, err)
 		default:
-			return 0, noQuorum(driver.OpAcquire, lease.Key, l.nodes, got)
+			return 0, noQuorum(ctx, driver.OpAcquire, lease.Key, l.nodes, got)
 		}
 	}
 	if time.Since(b.start) > b.claim.TTL-drift(b.claim.TTL) {

@@ -16,7 +16,6 @@ type clocks struct {
 	mu sync.Mutex
 	// at least how far a node's clock is ahead of the time since the epoch
 	ahead []time.Duration
-	sort  []time.Duration // room to sort in
 }
 
 // maxLag is how far a clock may be behind the others so that the hint still waits for it.
@@ -50,23 +49,14 @@ func (c *clocks) hint(quorum int) uint64 {
 	now := c.now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.sort = c.sort[:0]
-	for _, ahead := range c.ahead {
-		if ahead != 0 {
-			c.sort = append(c.sort, ahead)
-		}
-	}
-	if len(c.sort) < quorum {
+	var room [5]time.Duration
+	known := slices.DeleteFunc(append(room[:0], c.ahead...), func(ahead time.Duration) bool { return ahead == 0 })
+	if len(known) < quorum {
 		return noHint
 	}
-	slices.Sort(c.sort)
-	guess := c.sort[len(c.sort)-quorum] // as many are not behind it
-	for _, ahead := range c.sort {
-		if guess-ahead <= maxLag {
-			guess = ahead
-			break
-		}
-	}
+	slices.Sort(known)
+	guess := known[len(known)-quorum] // as many are not behind it
+	guess = known[slices.IndexFunc(known, func(ahead time.Duration) bool { return guess-ahead <= maxLag })]
 	return fenceAt(guess + now)
 }
 

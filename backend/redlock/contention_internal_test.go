@@ -155,14 +155,35 @@ func TestContention_allNodesLearnHowARepeatedClaimEnds(t *testing.T) {
 	require.Equal(t, driver.Granted, ask("reader", driver.Unlimited, driver.Unqueued, false).State)
 }
 
-func TestNotifications_aDelayedOneGivesWayToTheNext(t *testing.T) {
-	e := &notifications{}
-	e.after(time.Hour, func() { require.Fail(t, "it was replaced") })
-	notified := make(chan bool, 1)
-	e.after(time.Millisecond, func() { notified <- true })
-	<-notified
-	e.after(0, func() { notified <- true })
-	<-notified
-	e.after(time.Hour, func() { require.Fail(t, "it has ended") })
-	e.stop()
+func TestSubscribe_aDelayedNotificationGivesWayToTheNext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		node := &releasing{Locker: memory.New()}
+		l := New([]driver.Locker{node, memory.New(), memory.New()})
+		l.quorum = 1 // so that each release of the node is one of the quorum
+		l.contention.ended("other", time.Hour, true)
+		l.contention.collided(retried("k"), time.Hour)
+		notified := 0
+		stop := l.Subscribe("k", "", func(time.Duration) { notified++ })
+		for range 10 {
+			node.notify(0)
+		}
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		require.Equal(t, 1, notified)
+		node.notify(0)
+		stop()
+		time.Sleep(time.Hour)
+		require.Equal(t, 1, notified, "the other one was stopped")
+	})
+}
+
+// A releasing node notifies when the test says so.
+type releasing struct {
+	driver.Locker
+	notify func(time.Duration)
+}
+
+func (r *releasing) Subscribe(_, _ string, notify func(time.Duration)) (stop func()) {
+	r.notify = notify
+	return func() {}
 }

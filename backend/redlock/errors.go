@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -18,9 +19,13 @@ var unsupported = map[driver.Op]error{
 	driver.OpLedger:  errors.New("the store has no ledger"),
 }
 
-// noQuorum returns the error of a call that has no majority. It has the errors of the nodes that
-// were asked. Its kind is permanent if so many of these are permanent that too few nodes are left.
-func noQuorum[T any](op driver.Op, key string, asked []*node, got []reply[T]) error {
+// noQuorum returns the error of a call that has no majority: that of ctx if the caller has left.
+// Otherwise it has the errors of the nodes that were asked. Its kind is permanent if so many of
+// these are permanent that too few nodes are left.
+func noQuorum[T any](ctx context.Context, op driver.Op, key string, asked []*node, got []reply[T]) error {
+	if err := ctx.Err(); errors.Is(err, context.Canceled) {
+		return driver.NewStoreError("redlock", op, key, err)
+	}
 	l := asked[0].locker
 	kind, permanent := driver.KindQuorum, 0
 	var errs []any

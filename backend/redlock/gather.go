@@ -34,6 +34,9 @@ type gathering[T any] struct {
 // information, it returns how long to wait for those at most. late means that this time has passed.
 type decision[T any] func(got []reply[T], late bool) (enough bool, grace time.Duration)
 
+// everyone is the decision to wait for all replies.
+func everyone[T any]([]reply[T], bool) (enough bool, grace time.Duration) { return false, 0 }
+
 func newGathering[T any](expected int) *gathering[T] {
 	g := &gathering[T]{expected: expected, least: expected, changed: make(chan struct{}, 1)}
 	g.got = g.room[:0]

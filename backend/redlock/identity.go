@@ -39,45 +39,33 @@ func (l *Locker) verify(ctx context.Context, key string) error {
 	if l.identities.complete.Load() {
 		return nil
 	}
-	before, err := l.identified()
-	ask := l.unidentified(before)
+	ask, err := l.unidentified()
 	if err != nil || len(ask) == 0 {
 		return err
 	}
-	var enough bool
+	before, spare := len(l.nodes)-len(ask), len(l.nodes)-l.quorum
 	got := gather(ctx, ask, identifyTimeout, func(ctx context.Context, n *node) (struct{}, error) {
 		return struct{}{}, l.identify(ctx, n, key)
 	}, func(got []reply[struct{}], late bool) (bool, time.Duration) {
-		switch enough, err = l.identified(); {
-		case err != nil || len(got)-answered(got) > len(l.nodes)-l.quorum:
-			return true, 0
-		case enough:
-			return before || late, identifyGrace
+		if n := answered(got); before+n < l.quorum {
+			return len(got)-n > spare, 0
 		}
-		return false, 0
+		return before >= l.quorum || late, identifyGrace
 	})
-	if err == nil && !enough {
-		err = noQuorum(driver.OpAcquire, key, ask, got)
+	if _, err = l.unidentified(); err == nil && before+answered(got) < l.quorum {
+		err = noQuorum(ctx, driver.OpAcquire, key, ask, got)
 	}
 	return err
 }
 
-// identified reports whether a majority is known, and returns an error if the nodes cannot be used.
-func (l *Locker) identified() (bool, error) {
-	p := &l.identities
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return len(p.ids) >= l.quorum, p.err
-}
-
 // unidentified returns the nodes that should be asked. Once a majority is known, it returns none
-// for some time after each request.
-func (l *Locker) unidentified(majority bool) (ask []*node) {
+// for some time after each request. It returns an error if the nodes cannot be used.
+func (l *Locker) unidentified() (ask []*node, err error) {
 	p := &l.identities
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if majority && time.Now().Before(p.next) {
-		return nil
+	if len(p.ids) >= l.quorum && time.Now().Before(p.next) {
+		return nil, p.err
 	}
 	p.next = time.Now().Add(askAgain)
 	for _, n := range l.nodes {
@@ -85,7 +73,7 @@ func (l *Locker) unidentified(majority bool) (ask []*node) {
 			ask = append(ask, n)
 		}
 	}
-	return ask
+	return ask, p.err
 }
 
 // identify asks a node's server for its identity.

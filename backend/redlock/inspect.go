@@ -24,13 +24,15 @@ const (
 // Show implements driver.Inspector. It shows the claims that a majority may know, and how many
 // nodes do (Holder.Nodes), by the nodes that have answered soon after a majority.
 func (l *Locker) Show(ctx context.Context, key string) (driver.KeyInfo, error) {
-	infos, err := askMajority(ctx, l, driver.OpInspect, key, inspectGrace, func(ctx context.Context, n driver.Inspector) (driver.KeyInfo, error) {
-		return n.Show(ctx, key)
-	})
+	infos, err := askMajority(ctx, l, driver.OpInspect, key, inspectGrace, show(key))
 	if err != nil {
 		return driver.KeyInfo{}, err
 	}
 	return l.merge(infos), nil
+}
+
+func show(key string) func(context.Context, driver.Inspector) (driver.KeyInfo, error) {
+	return func(ctx context.Context, n driver.Inspector) (driver.KeyInfo, error) { return n.Show(ctx, key) }
 }
 
 // merge returns what the nodes that have answered know together.
@@ -75,13 +77,11 @@ func (l *Locker) holder(on []driver.Holder, most func(int) bool) driver.Holder {
 	h := on[0]
 	h.Left = on[min(l.quorum, len(on))-1].Left // until it has no majority
 	h.Nodes = len(on)
-	held := 0
 	// A node that has granted the claim late may have it under another fence for a moment.
-	fences := map[uint64]int{}
+	same, _ := mostCommon(on, func(a, b driver.Holder) bool { return a.Fence == b.Fence })
+	h.Fence = same.Fence
+	held := 0
 	for _, other := range on {
-		if fences[other.Fence]++; fences[other.Fence] > fences[h.Fence] {
-			h.Fence = other.Fence
-		}
 		if !other.Kept {
 			held++
 		}
@@ -97,6 +97,12 @@ func (l *Locker) Marked(ctx context.Context, keys []string) ([]bool, error) {
 	}, func(a, b bool) bool { return a || b })
 }
 
+// A page is a part of the keys of a node, and the cursor of the next part.
+type page struct {
+	keys []string
+	next string
+}
+
 // Keys implements driver.Inspector. It asks one node after the other, until it has asked so many
 // that each lease is on one of them. It leaves out a key that an earlier one of these has. So it
 // may miss a key that was acquired just before, if an earlier node gets that while Keys is under
@@ -107,20 +113,21 @@ func (l *Locker) Keys(ctx context.Context, prefix, cursor string, n int) (keys [
 	if err != nil {
 		return nil, "", err
 	}
-	var got []reply[struct{}]
+	var got []reply[page]
 	for first := at; ; at, of = at+1, "" {
-		keys, next, err = keysOf(ctx, l.nodes[at], prefix, of, n)
-		got = append(got, reply[struct{}]{node: l.nodes[at], err: err})
-		switch {
-		case ctx.Err() != nil:
-			return nil, "", driver.NewStoreError("redlock", driver.OpInspect, prefix, ctx.Err())
-		case err != nil && failed == l.quorum-1:
-			return nil, "", noQuorum(driver.OpInspect, prefix, l.nodes[first:at+1], got)
-		case err != nil:
-			failed++
+		got = append(got, ask(ctx, l.nodes[at:at+1], driver.OpInspect, prefix, func(ctx context.Context, i driver.Inspector) (p page, err error) {
+			p.keys, p.next, err = i.Keys(ctx, prefix, of, n)
+			return p, err
+		}, everyone)...)
+		if ctx.Err() != nil || len(got)-answered(got)+failed == l.quorum {
+			return nil, "", noQuorum(ctx, driver.OpInspect, prefix, l.nodes[first:at+1], got)
+		}
+		last := got[len(got)-1]
+		if last.err != nil {
 			continue
 		}
-		keys = l.onlyHere(ctx, keys, at)
+		failed += len(got) - 1
+		keys, next = l.onlyHere(ctx, last.value.keys, at), last.value.next
 		if next == "" {
 			if at-failed == spare {
 				return keys, "", nil
@@ -148,16 +155,6 @@ func parseCursor(cursor string, quorum, spare int) (at, failed int, of string, e
 	return 0, 0, "", &driver.SettingError{Setting: "cursor", Value: cursor, Reason: "is not one that this backend has returned"}
 }
 
-func keysOf(ctx context.Context, n *node, prefix, cursor string, most int) (keys []string, next string, err error) {
-	ctx, cancel := context.WithTimeout(ctx, inspectTimeout)
-	defer cancel()
-	keys, err = askAbility(ctx, n, driver.OpInspect, prefix, func(ctx context.Context, i driver.Inspector) (keys []string, err error) {
-		keys, next, err = i.Keys(ctx, prefix, cursor, most)
-		return keys, err
-	})
-	return keys, next, err
-}
-
 // looksAtOnce bounds how many keys are looked for on other nodes at a time.
 const looksAtOnce = 32
 
@@ -170,15 +167,8 @@ func (l *Locker) onlyHere(ctx context.Context, keys []string, at int) []string {
 		slots <- struct{}{}
 		all.Go(func() {
 			defer func() { <-slots }()
-			for _, n := range l.nodes[:at] {
-				info, err := askAbility(ctx, n, driver.OpInspect, key, func(ctx context.Context, of driver.Inspector) (driver.KeyInfo, error) {
-					return of.Show(ctx, key)
-				})
-				if err == nil && info.State() != driver.KeyFree {
-					found[i] = true
-					return
-				}
-			}
+			found[i] = slices.ContainsFunc(known(ask(ctx, l.nodes[:at], driver.OpInspect, key, show(key), everyone)),
+				func(info driver.KeyInfo) bool { return info.State() != driver.KeyFree })
 		})
 	}
 	all.Wait()
@@ -189,66 +179,59 @@ func (l *Locker) onlyHere(ctx context.Context, keys []string, at int) []string {
 // Break implements driver.Inspector. It returns true if the claim has lost the key on a majority of
 // the nodes. If that is not known, because nodes have failed, it returns an error.
 func (l *Locker) Break(ctx context.Context, key, id string, b driver.Break) (bool, error) {
-	got, err := askAll(ctx, l, driver.OpInspect, key, inspectTimeout, func(ctx context.Context, n driver.Inspector) (a driver.Answer, err error) {
+	got := ask(ctx, l.nodes, driver.OpInspect, key, func(ctx context.Context, n driver.Inspector) (a driver.Answer, err error) {
 		a.Held, err = n.Break(ctx, key, id, b)
 		return a, err
-	})
-	if err != nil {
-		return false, err
-	}
-	switch n, not := countHeld(got); {
-	case n >= l.quorum:
-		return true, nil
-	case len(l.nodes)-not >= l.quorum:
-		return false, noQuorum(driver.OpInspect, key, l.nodes, got)
-	}
-	return false, nil
+	}, everyone)
+	return l.held(ctx, driver.OpInspect, key, got)
 }
 
 // Forget implements driver.Inspector. A marker on one node is enough for the work to count as done.
 // So Forget returns an error, after it has removed the others, if a node has failed that may have
 // one.
 func (l *Locker) Forget(ctx context.Context, key string) (bool, error) {
-	got, err := askAll(ctx, l, driver.OpInspect, key, inspectTimeout, func(ctx context.Context, n driver.Inspector) (bool, error) {
+	got := ask(ctx, l.nodes, driver.OpInspect, key, func(ctx context.Context, n driver.Inspector) (bool, error) {
 		return n.Forget(ctx, key)
-	})
-	if err != nil {
-		return false, err
-	}
+	}, everyone)
 	if answered(got) < len(l.nodes) {
-		return false, noQuorum(driver.OpInspect, key, l.nodes, got)
+		return false, noQuorum(ctx, driver.OpInspect, key, l.nodes, got)
 	}
 	return slices.Contains(known(got), true), nil
 }
 
-// askAll asks all nodes at once for what only some backends can do. It returns their answers when
-// all have come, or when a majority has answered and the grace is over. Without grace, it also
-// returns when there can be no majority.
-func askAll[A, T any](
-	ctx context.Context, l *Locker, op driver.Op, key string, grace time.Duration, ask func(context.Context, A) (T, error),
-) ([]reply[T], error) {
-	if err := ctx.Err(); err != nil {
-		return nil, driver.NewStoreError("redlock", op, key, err)
-	}
-	return gather(ctx, l.nodes, inspectTimeout, func(ctx context.Context, n *node) (T, error) {
-		return askAbility(ctx, n, op, key, ask)
-	}, func(got []reply[T], late bool) (bool, time.Duration) {
-		if n := answered(got); n < l.quorum {
-			return grace == 0 && len(got)-n > len(l.nodes)-l.quorum, 0
+// ask asks the nodes at once for what only some backends can do.
+func ask[A, T any](
+	ctx context.Context, nodes []*node, op driver.Op, key string, call func(context.Context, A) (T, error), enough decision[T],
+) []reply[T] {
+	return gather(ctx, nodes, inspectTimeout, func(ctx context.Context, n *node) (value T, err error) {
+		a, ok := n.Locker.(A)
+		if !ok {
+			return value, &driver.StoreError{Backend: n.name, Op: op, Key: key, Kind: driver.KindUnsupported, Err: unsupported[op]}
 		}
-		return late || grace == 0, grace
-	}), nil
+		if err = n.begin(op, key); err != nil {
+			return value, err
+		}
+		defer func() { n.end(err) }()
+		return call(ctx, a)
+	}, enough)
 }
 
-// askMajority is askAll, but returns an error unless a majority has answered.
+// askMajority asks all nodes. It returns their answers when all have come, or when a majority has
+// answered and the grace is over. It returns an error if there can be no majority.
 func askMajority[A, T any](
-	ctx context.Context, l *Locker, op driver.Op, key string, grace time.Duration, ask func(context.Context, A) (T, error),
+	ctx context.Context, l *Locker, op driver.Op, key string, grace time.Duration, call func(context.Context, A) (T, error),
 ) ([]T, error) {
-	got, err := askAll(ctx, l, op, key, grace, ask)
-	if err == nil && answered(got) < l.quorum {
-		err = noQuorum(op, key, l.nodes, got)
+	got := ask(ctx, l.nodes, op, key, call, func(got []reply[T], late bool) (bool, time.Duration) {
+		n := answered(got)
+		if n < l.quorum && len(got)-n <= len(l.nodes)-l.quorum {
+			return false, 0
+		}
+		return late || grace == 0, grace
+	})
+	if answered(got) < l.quorum {
+		return nil, noQuorum(ctx, op, key, l.nodes, got)
 	}
-	return known(got), err
+	return known(got), nil
 }
 
 // readEach reads a list from each of the nodes, and returns what merge makes of the answers of a

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -73,13 +74,8 @@ func (n *node) tryStuck() bool {
 
 // canSpareStuck reports whether a majority is not stuck.
 func (l *Locker) canSpareStuck() bool {
-	stuck := 0
-	for _, n := range l.nodes {
-		if n.stuck() {
-			stuck++
-		}
-	}
-	return len(l.nodes)-stuck >= l.quorum
+	going := slices.DeleteFunc(slices.Clone(l.nodes), (*node).stuck)
+	return len(going) >= l.quorum
 }
 
 func (n *node) end(err error) {
@@ -174,20 +170,4 @@ func (r *request) answer(i int, a driver.Answer, err error) {
 		r.node.ended(r)
 	}
 	r.done(i, vote{node: r.node, value: a, err: err})
-}
-
-// askAbility asks a node for what only some backends can do.
-func askAbility[A, T any](
-	ctx context.Context, n *node, op driver.Op, key string, ask func(context.Context, A) (T, error),
-) (value T, err error) {
-	a, ok := n.Locker.(A)
-	if !ok {
-		return value, &driver.StoreError{Backend: n.name, Op: op, Key: key, Kind: driver.KindUnsupported, Err: unsupported[op]}
-	}
-	if err = n.begin(op, key); err != nil {
-		return value, err
-	}
-	value, err = contain.Do(func() (T, error) { return ask(ctx, a) })
-	n.end(err)
-	return value, err
 }

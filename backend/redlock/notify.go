@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"math"
 	"sync"
 	"time"
 
@@ -18,12 +19,15 @@ const fresh = time.Second
 // ever.
 func (l *Locker) Subscribe(key, _ string, notify func(in time.Duration)) (stop func()) {
 	e := &notifications{quorum: l.quorum}
-	stops := []func(){l.contention.wait(key), e.stop}
+	// The next notification takes the place of one that is delayed: the release that this was about
+	// may not be the last.
+	delayed := time.AfterFunc(math.MaxInt64, func() { notify(0) })
+	stops := []func(){l.contention.wait(key)}
 	for _, n := range l.nodes {
 		if subscriber, ok := n.Locker.(driver.Subscriber); ok {
 			stops = append(stops, subscriber.Subscribe(key, "", func(time.Duration) {
 				if e.completes(n) {
-					e.after(l.contention.released(key), func() { notify(0) })
+					delayed.Reset(l.contention.released(key))
 				}
 			}))
 		}
@@ -32,6 +36,7 @@ func (l *Locker) Subscribe(key, _ string, notify func(in time.Duration)) (stop f
 		for _, stop := range stops {
 			stop()
 		}
+		delayed.Stop()
 	}
 }
 
@@ -42,28 +47,6 @@ type notifications struct {
 	mu    sync.Mutex
 	since time.Time // when the first node did
 	nodes map[*node]bool
-	timer *time.Timer // of the last notification, if it was delayed
-}
-
-// after calls notify after a pause. The next notification takes the place of one that is delayed:
-// the release that this was about may not be the last.
-func (e *notifications) after(pause time.Duration, notify func()) {
-	e.stop()
-	if pause == 0 {
-		notify()
-		return
-	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.timer = time.AfterFunc(pause, notify)
-}
-
-func (e *notifications) stop() {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.timer != nil {
-		e.timer.Stop()
-	}
 }
 
 // completes adds a node, and reports whether it makes a majority.

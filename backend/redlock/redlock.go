@@ -125,7 +125,7 @@ func checkNodes(nodes []driver.Locker) error {
 		}
 		for j, other := range nodes[:i] {
 			twice := fmt.Sprintf("numbers %d and %d", j+1, i+1)
-			if same(n, other) {
+			if reflect.ValueOf(n).Comparable() && n == other {
 				return refused(twice, "must not be the same Locker: it would vote twice")
 			}
 			if facts.Addr != "" && facts.Addr == driver.Describe(other).Addr {
@@ -134,10 +134,6 @@ func checkNodes(nodes []driver.Locker) error {
 		}
 	}
 	return nil
-}
-
-func same(a, b driver.Locker) bool {
-	return reflect.TypeOf(a) == reflect.TypeOf(b) && reflect.ValueOf(a).Comparable() && a == b
 }
 
 // Describe implements driver.Describer. The Locker keeps owners if one of the nodes does.
@@ -194,7 +190,7 @@ func (l *Locker) Warnings(ctx context.Context) (warnings []error) {
 			return nil, nil
 		}
 		return w.Warnings(ctx), nil
-	}, func([]reply[[]error], bool) (bool, time.Duration) { return false, 0 })
+	}, everyone)
 	for _, r := range got {
 		if r.err != nil {
 			warnings = append(warnings, r.node.named("", "", r.err))

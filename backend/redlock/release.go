@@ -41,34 +41,10 @@ func (l *Locker) Release(ctx context.Context, c driver.Claim, after driver.After
 		}
 	})
 	order.ask(ctx, l.nodes, max(c.TTL, releaseAtLeast), g, l.calls(driver.OpRelease, c, after))
-	quorum, spare := l.quorum, len(l.nodes)-l.quorum
-	var held, gone int
-	got := g.wait(ctx, spare+1, func(got []vote, _ bool) (bool, time.Duration) {
-		held, gone = countHeld(got)
-		pending := len(l.nodes) - len(got)
-		return held >= quorum || gone > spare || held+pending < quorum && gone+pending <= spare, 0
+	got := g.wait(ctx, len(l.nodes)-l.quorum+1, func(got []vote, _ bool) (bool, time.Duration) {
+		return l.heldBy(got) != undecided, 0
 	})
-	switch {
-	case held >= quorum:
-		return true, nil
-	case gone > spare:
-		return false, nil
-	}
-	return false, noQuorum(driver.OpRelease, c.Key, l.nodes, got)
-}
-
-// countHeld returns how many nodes have answered that they held the claim, and that they did not.
-func countHeld(got []vote) (held, gone int) {
-	for _, r := range got {
-		switch {
-		case r.err != nil:
-		case r.value.Held:
-			held++
-		default:
-			gone++
-		}
-	}
-	return held, gone
+	return l.held(ctx, driver.OpRelease, c.Key, got)
 }
 
 // releaseAt releases a claim at one node, in the background. The release goes before the calls

@@ -59,7 +59,7 @@ func (l *Locker) Start(
 	of := detach(ctx, claims[0].TTL, len(claims)*len(l.nodes))
 	for _, n := range l.nodes {
 		go n.start(of, new(request), op, claims, after, func(i int, v vote) {
-			rs[i].take(v)
+			rs[i].take(ctx, v)
 			of.ended()
 		})
 	}
@@ -67,45 +67,27 @@ func (l *Locker) Start(
 
 // take counts a node's answer. The claim is acquired again on nodes that do not hold it once a
 // majority does.
-func (r *renewal) take(v vote) {
+func (r *renewal) take(ctx context.Context, v vote) {
 	if i := v.node.index; v.err == nil && v.value.Held && !r.order.at[i].keeps(r.releases[i]) {
 		v.err = errReleasing
 	}
 	got := r.votes.add(v)
-	held, decided := r.locker.renewed(got)
-	heldBefore, decidedBefore := r.locker.renewed(got[:len(got)-1])
-	if decided && !decidedBefore {
-		var err error
-		if _, gone := countHeld(got); !held && gone <= len(r.locker.nodes)-r.locker.quorum {
-			err = noQuorum(driver.OpRenew, r.claim.Key, r.locker.nodes, got)
-		}
-		r.done(held, err)
+	now, before := r.locker.heldBy(got), r.locker.heldBy(got[:len(got)-1])
+	if now != undecided && before == undecided {
+		r.done(r.locker.held(ctx, driver.OpRenew, r.claim.Key, got))
 	}
-	if heldBefore {
+	if before == granted {
 		got = got[len(got)-1:] // the others are being restored
 	}
 	for _, v := range got {
 		// Without a fence, the caller does not give the one to restore.
-		if held && v.err == nil && !v.value.Held && r.claim.Fence != 0 {
+		if now == granted && v.err == nil && !v.value.Held && r.claim.Fence != 0 {
 			r.locker.reacquireAt(r.order, v.node, r.claim, func(error) {})
 		}
 	}
 	if int(r.taken.Add(1)) == len(r.locker.nodes) {
 		r.order.leave() // not before: a release has to find the order of what is acquired again
 	}
-}
-
-// renewed reports whether a majority holds the claim, and whether that is decided. A node that is
-// about to lose the claim is no failure: those that have not answered decide.
-func (l *Locker) renewed(got []vote) (renewed, decided bool) {
-	held, lost := countHeld(got)
-	for _, v := range got {
-		if v.err != nil && !errors.Is(v.err, errReleasing) {
-			lost++
-		}
-	}
-	renewed = held >= l.quorum
-	return renewed, renewed || lost > len(l.nodes)-l.quorum || len(got) == len(l.nodes)
 }
 
 // reacquireAt acquires a claim that other nodes hold on a node that lacks it, under the claim's

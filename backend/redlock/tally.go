@@ -2,6 +2,7 @@ package redlock
 
 import (
 	"cmp"
+	"context"
 	"math"
 	"slices"
 	"time"
@@ -41,8 +42,9 @@ type tally struct {
 
 // count counts the votes. If late, it waits for no further votes.
 func (l *Locker) count(votes []vote, late bool) tally {
-	var grantCount, holds, busy, failures int
-	var highest, highestHeld uint64
+	var grantCount, busy, failures int
+	var highest uint64
+	var held []uint64 // fences under which nodes held the key before
 	for _, v := range votes {
 		switch {
 		case v.err != nil:
@@ -51,13 +53,13 @@ func (l *Locker) count(votes []vote, late bool) tally {
 			grantCount++
 			highest = max(highest, v.value.Fence)
 			if v.value.Held {
-				holds++
-				highestHeld = max(highestHeld, v.value.Fence)
+				held = append(held, v.value.Fence)
 			}
 		case v.value.State == driver.Busy:
 			busy++
 		}
 	}
+	holds := len(held)
 	spare := len(l.nodes) - l.quorum // nodes that are not needed
 	late = late || len(votes) == len(l.nodes)
 	switch {
@@ -71,13 +73,13 @@ func (l *Locker) count(votes []vote, late bool) tally {
 	case holds >= l.quorum:
 		// A majority has the fence of a claim that was granted before. Other nodes have another
 		// fence, because they granted the claim late, or grant it now.
-		if fence := l.heldByMost(votes); fence != 0 {
-			return tally{verdict: granted, fence: fence, held: true}
+		fence, same := mostCommon(held, func(a, b uint64) bool { return a == b })
+		if same < l.quorum {
+			if fence = slices.Max(held); !late {
+				return tally{verdict: waitForMore, held: true}
+			}
 		}
-		if !late {
-			return tally{verdict: waitForMore, held: true}
-		}
-		return tally{verdict: granted, fence: highestHeld, held: true}
+		return tally{verdict: granted, fence: fence, held: true}
 	case grantCount >= l.quorum && (holds == 0 || late):
 		return tally{verdict: granted, fence: highest}
 	case grantCount >= l.quorum:
@@ -95,20 +97,20 @@ func (l *Locker) count(votes []vote, late bool) tally {
 	return tally{verdict: undecided}
 }
 
-// heldByMost returns the fence under which a majority already holds the key, or 0.
-func (l *Locker) heldByMost(votes []vote) uint64 {
-	for i, v := range votes {
-		same := 0
-		for _, other := range votes[i:] {
-			if grants(other) && other.value.Held && other.value.Fence == v.value.Fence {
-				same++
+// mostCommon returns the value that is the same as most of them, and how many it is the same as.
+func mostCommon[T any](of []T, same func(a, b T) bool) (top T, most int) {
+	for _, v := range of {
+		n := 0
+		for _, other := range of {
+			if same(v, other) {
+				n++
 			}
 		}
-		if same >= l.quorum {
-			return v.value.Fence
+		if n > most {
+			top, most = v, n
 		}
 	}
-	return 0
+	return top, most
 }
 
 // maxSkew is how much the nodes may differ in the time that is left of a lease. If they differ
@@ -128,18 +130,7 @@ func (l *Locker) refuse(votes []vote, grantCount, busy int, late bool) tally {
 		}
 	}
 	slices.SortStableFunc(of, func(a, b driver.Answer) int { return cmp.Compare(leftOrForever(a.Left), leftOrForever(b.Left)) })
-	top, most := of[0], 0
-	for _, g := range of {
-		n := 0
-		for _, other := range of {
-			if sameHolder(other, g) {
-				n++
-			}
-		}
-		if n > most {
-			top, most = g, n
-		}
-	}
+	top, most := mostCommon(of, sameHolder)
 	if !late && (most < l.quorum || leftOrForever(of[len(of)-1].Left)-leftOrForever(of[0].Left) > maxSkew || wanted > 0 && wanted < l.quorum) {
 		// No claim seems to hold the key, or its release is under way: ask again. Or some nodes
 		// keep others away for this claim, and a majority may.
@@ -182,4 +173,39 @@ func lastDone(votes []vote) (done driver.Answer) {
 		}
 	}
 	return done
+}
+
+// heldBy returns what the answers to a release or a renewal say of the claim: granted if a majority
+// held it, refused if it is certain that none did, and failed if too few answers can come for
+// either.
+func (l *Locker) heldBy(got []vote) verdict {
+	var held, gone int
+	for _, v := range got {
+		switch {
+		case v.err != nil:
+		case v.value.Held:
+			held++
+		default:
+			gone++
+		}
+	}
+	pending, spare := len(l.nodes)-len(got), len(l.nodes)-l.quorum
+	switch {
+	case held >= l.quorum:
+		return granted
+	case gone > spare:
+		return refused
+	case held+pending >= l.quorum || gone+pending > spare:
+		return undecided
+	}
+	return failed
+}
+
+// held returns whether a majority held the claim, or an error if that is not known.
+func (l *Locker) held(ctx context.Context, op driver.Op, key string, got []vote) (bool, error) {
+	v := l.heldBy(got)
+	if v == granted || v == refused {
+		return v == granted, nil
+	}
+	return false, noQuorum(ctx, op, key, l.nodes, got)
 }

@@ -24,7 +24,7 @@ var operating = []mutant{
 	},
 	{
 		name: "mutant_minority_is_broken", rule: 29, does: "a claim counts as broken if one node of a quorum has broken it",
-		hunks: []hunk{{"backend/redlock/inspect.go", "case n >= l.quorum:", "case n > 0:"}},
+		hunks: []hunk{{"backend/redlock/tally.go", "case held >= l.quorum:", "case held > 0:"}},
 		pkg:   "backend/redlock", test: "TestInspect_ofAQuorum",
 	},
 	{
