@@ -45,7 +45,11 @@ func TestWin_reservesNoMoreThanANodeHasWhoseVoteWasNotCounted(t *testing.T) {
 // A node that grants the lease's fence late does not count if it has reserved fewer fences.
 func TestWin_aLateGrantCountsOnlyIfItHasReservedAsMuch(t *testing.T) {
 	for reserved, wins := range map[int]bool{9: false, 10: true} {
-		fails := func(context.Context, int, driver.Claim) (bool, error) { return false, guardtest.Fail(driver.KindOther) }
+		var late func()
+		fails := func(context.Context, int, driver.Claim) (bool, error) {
+			late() // the win has counted its votes
+			return false, guardtest.Fail(driver.KindOther)
+		}
 		nodes := []driver.Locker{nil, &guardtest.Scripted{OnRenew: fails}, nil, nil, nil}
 		for i := range nodes {
 			if nodes[i] == nil {
@@ -63,10 +67,10 @@ func TestWin_aLateGrantCountsOnlyIfItHasReservedAsMuch(t *testing.T) {
 		grant(1, 60, 10)
 		grant(2, 60, 10)
 		counted := l.count(b.votes.got, false)
-		time.AfterFunc(20*time.Millisecond, func() {
+		late = func() {
 			grant(3, 70, reserved)
 			b.votes.add(reply[driver.Answer]{node: l.nodes[4], err: errSilent})
-		})
+		}
 		_, err := b.win(t.Context(), counted)
 		require.Equal(t, wins, err == nil, "%v", err)
 	}
