@@ -1,7 +1,7 @@
 #!/bin/sh
 # install.sh NAME...: installs what tests need and this machine lacks, on Debian and Ubuntu. make
-# runs it. The names are redis, postgres, mysql, etcd, chromium, spin, promtool, shells (zsh and
-# fish) and fleets (redis-py, and libraries of Node.js in bin/fleets).
+# runs it. The names are redis, postgres, mysql, etcd, oldest-etcd (that of Debian), chromium, spin,
+# promtool, shells (zsh and fish) and fleets (redis-py, and libraries of Node.js in bin/fleets).
 set -eu
 cd "$(dirname "$0")/../.."
 export PATH="$PATH:/usr/sbin:$PWD/bin"
@@ -19,6 +19,16 @@ packages() {
 stop() {
 	$(test "$(id -u)" = 0 || echo sudo) service "$1" stop || true
 }
+
+# take PROGRAM PACKAGE takes one program out of a package, which would start a service, into bin.
+take() (
+	echo "== $1 is missing: taking it out of the package $2"
+	$(test "$(id -u)" = 0 || echo sudo) apt-get update -qq
+	dir=$(mktemp -d)
+	trap 'rm -rf "$dir"' EXIT
+	(cd "$dir" && apt-get download -qq "$2" && dpkg-deb --fsys-tarfile "$2"_*.deb | tar -x "./usr/bin/$1")
+	install -D "$dir/usr/bin/$1" "bin/$1"
+)
 
 has() {
 	command -v "$1" >/dev/null 2>&1
@@ -49,15 +59,11 @@ for name in "$@"; do
 	spin)
 		has spin || packages "spin is missing" spin gcc libc6-dev
 		;;
-	promtool) # its package would start a Prometheus, so only the one program is taken from it
-		has promtool || {
-			echo "== promtool is missing: taking it out of the package prometheus"
-			$(test "$(id -u)" = 0 || echo sudo) apt-get update -qq
-			dir=$(mktemp -d)
-			trap 'rm -rf "$dir"' EXIT
-			(cd "$dir" && apt-get download -qq prometheus && dpkg-deb --fsys-tarfile prometheus_*.deb | tar -x ./usr/bin/promtool)
-			install -D "$dir/usr/bin/promtool" bin/promtool
-		}
+	promtool)
+		has promtool || take promtool prometheus
+		;;
+	oldest-etcd) # beside the one that the go command builds
+		test -x bin/etcd || take etcd etcd-server
 		;;
 	shells)
 		has zsh && has fish || packages "zsh or fish is missing" --no-install-recommends zsh fish

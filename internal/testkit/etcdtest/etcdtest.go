@@ -2,7 +2,8 @@
 //
 //	client, err := clientv3.New(clientv3.Config{Endpoints: etcdtest.Start(t).Endpoints()})
 //
-// With ONERUN_ETCD, tests use another program, such as that of Debian's package etcd-server.
+// With ONERUN_ETCD, tests use another program. StartOldest uses that of Debian's package
+// etcd-server.
 package etcdtest
 
 import (
@@ -27,6 +28,8 @@ import (
 const (
 	// requireEnv names the variable that turns a left-out test into a failed one.
 	requireEnv = "ONERUN_REQUIRE_ETCD"
+	// oldestEnv names that for tests of the oldest server.
+	oldestEnv = "ONERUN_REQUIRE_OLDEST_ETCD"
 	// programEnv names the variable with the path of another program.
 	programEnv = "ONERUN_ETCD"
 )
@@ -38,6 +41,7 @@ const MinTTL = time.Second
 // A Server is one etcd server, alone or in a cluster.
 type Server struct {
 	daemon       daemon.Daemon
+	program      string
 	name         string
 	client, peer string // URLs
 	public       string // the URL by which other servers reach it
@@ -61,28 +65,44 @@ func Start(t testing.TB, settings ...string) *Server {
 // StartTLS is Start for a server that accepts only clients that have a certificate of c.
 func StartTLS(t testing.TB, c *certs.Certs, settings ...string) *Server {
 	t.Helper()
-	return start(t, 1, nil, c, append(settings, "client-cert-auth", "trusted-ca-file="+c.CA, "cert-file="+c.Cert, "key-file="+c.Key))[0]
+	return start(t, program(t), 1, nil, c, append(settings, "client-cert-auth", "trusted-ca-file="+c.CA, "cert-file="+c.Cert, "key-file="+c.Key))[0]
+}
+
+// StartOldest is Start for the server of Debian's package etcd-server, which is older. install.sh
+// puts it into bin. If it is not there, the test is skipped, or fails when
+// ONERUN_REQUIRE_OLDEST_ETCD is set to anything.
+func StartOldest(t testing.TB) *Server {
+	t.Helper()
+	root, err := top()
+	program := filepath.Join(root, "bin", "etcd")
+	if err == nil {
+		_, err = os.Stat(program)
+	}
+	if err != nil {
+		leftout.Unless(t, oldestEnv, err, "Debian's etcd", "internal/verify/install.sh oldest-etcd")
+	}
+	return start(t, program, 1, nil, nil, nil)[0]
 }
 
 // StartCluster is Start for a cluster of n servers.
 func StartCluster(t testing.TB, n int, settings ...string) []*Server {
 	t.Helper()
-	return start(t, n, nil, nil, settings)
+	return start(t, program(t), n, nil, nil, settings)
 }
 
 // StartNetwork is StartCluster for servers that can be cut off from the others, see Isolate.
 func StartNetwork(t testing.TB, n int, settings ...string) []*Server {
 	t.Helper()
-	return start(t, n, newNetwork(), nil, settings)
+	return start(t, program(t), n, newNetwork(), nil, settings)
 }
 
 // start starts a cluster, in a network unless that is nil, and by TLS unless c is nil.
-func start(t testing.TB, n int, network *network, c *certs.Certs, settings []string) []*Server {
+func start(t testing.TB, program string, n int, network *network, c *certs.Certs, settings []string) []*Server {
 	t.Helper()
-	program, ports := program(t), daemon.FreePorts(t, 2*n)
+	ports := daemon.FreePorts(t, 2*n)
 	servers, members := make([]*Server, n), make([]string, n)
 	for i := range servers {
-		s := &Server{name: fmt.Sprint("etcd", i), client: "http://127.0.0.1:" + ports[2*i], peer: "http://127.0.0.1:" + ports[2*i+1], set: settings, network: network}
+		s := &Server{program: program, name: fmt.Sprint("etcd", i), client: "http://127.0.0.1:" + ports[2*i], peer: "http://127.0.0.1:" + ports[2*i+1], set: settings, network: network}
 		if s.public = s.peer; network != nil {
 			s.public, s.proxy = network.add(t, s.name, ports[2*i+1])
 		}
@@ -100,7 +120,7 @@ func start(t testing.TB, n int, network *network, c *certs.Certs, settings []str
 		}
 		s.daemon.RunFor(t, func() error {
 			// A server answers when a majority has started.
-			return s.serve(program, i == len(servers)-1)
+			return s.serve(i == len(servers)-1)
 		})
 	}
 	for _, s := range servers {
@@ -148,7 +168,8 @@ func top() (string, error) {
 }
 
 // serve starts the server on its data, and returns when it answers, if that is awaited.
-func (s *Server) serve(program string, wait bool) error {
+func (s *Server) serve(wait bool) error {
+	program := s.program
 	args := []string{
 		"--name=" + s.name, "--data-dir=" + s.daemon.Data(), "--unsafe-no-fsync", "--logger=zap", "--log-level=warn",
 		fmt.Sprint("--election-timeout=", 10*s.heartbeat), fmt.Sprint("--heartbeat-interval=", s.heartbeat),
@@ -238,7 +259,7 @@ func (s *Server) Kill() { s.daemon.Process.Kill() }
 // Restart starts a server that was killed again, on its data.
 func (s *Server) Restart(t testing.TB) {
 	t.Helper()
-	if err := s.serve(program(t), true); err != nil {
+	if err := s.serve(true); err != nil {
 		t.Fatalf("etcdtest: restart: %v", err)
 	}
 }
