@@ -174,3 +174,14 @@ func TestStore_etcdByTLS(t *testing.T) {
 	require.Equal(t, 1, code)
 	require.Regexp(t, `problem +reach +\S+ TLS fails, see --tls-ca`, out)
 }
+
+func TestDoctor_oldestEtcd(t *testing.T) {
+	t.Parallel()
+	endpoint := strings.TrimPrefix(etcdtest.StartOldest(t).Endpoints()[0], "http://")
+	s := &postgresSite{&site{t: t, dir: t.TempDir()}, "etcd://" + endpoint}
+	out := s.ok("doctor")
+	require.Regexp(t, `ok +version +\S+ has etcd 3\.[45]\.`, out)
+	require.Regexp(t, `note +settings +the server \S+ has version 3\.[45]\.\d+, whose leases have known faults: use`, out)
+	require.Regexp(t, `ok +try etcd +works`, out)
+	require.Regexp(t, `ok +database +\S+ has \d+ MiB \(the quota cannot be seen\)`, out)
+}

@@ -1,28 +1,18 @@
 package main_test
 
 import (
-	"context"
 	"database/sql"
-	"io"
-	"net/http"
-	"net/http/cookiejar"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
-	"github.com/robfig/cron/v3"
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed-1795987d/onerun/cmd/onerun/internal/connect"
-	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/internal/testkit/mysqltest"
 	"github.com/seed-1795987d/onerun/internal/testkit/postgrestest"
-	guardcron "github.com/seed-1795987d/onerun/middleware/cron"
 )
 
 // A postgresSite runs commands on a store that speaks SQL, and has no Redis.
@@ -231,34 +221,6 @@ func TestStore_commandsOnMySQL(t *testing.T) {
 	require.Contains(t, errs, `"k" at 127.1.1.1:1/app: connection`)
 }
 
-// The commands about jobs.
-func TestStore_jobsOnPostgreSQL(t *testing.T) {
-	s := newPostgresSite(t)
-	s.ok("migrate")
-	servers, err := connect.Open(connect.Config{URLs: []string{s.url}})
-	require.NoError(t, err)
-	g, err := guard.New(servers.Locker, guard.WithoutNamespace())
-	require.NoError(t, err)
-	c := cron.New()
-	all, err := guardcron.New(g, c)
-	require.NoError(t, err)
-	_, err = all.AddFunc("report", "0 3 * * *", func(context.Context) error { return nil })
-	require.NoError(t, err)
-	c.Start()
-	s.eventually(func() bool { return strings.Contains(s.ok("jobs"), "report") }, "it is not announced")
-	s.ok("pause", "report")
-	require.Regexp(t, `report +0 3 \* \* \* +\S+ +paused`, s.ok("jobs"))
-	s.ok("resume", "report")
-	s.ok("trigger", "report")
-	s.eventually(func() bool { return strings.Contains(s.ok("records", "report"), "by hand") }, "it is not triggered")
-	<-c.Stop().Done()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-	defer cancel()
-	require.NoError(t, all.Close(ctx))
-	require.NoError(t, g.Close(ctx))
-	require.NoError(t, servers.Close())
-}
-
 // Tables are apart, and a wrong setting is refused by name, without the password.
 func TestStore_tablesAndRefusals(t *testing.T) {
 	s := newPostgresSite(t)
@@ -293,53 +255,4 @@ func TestStore_ofRedis(t *testing.T) {
 	code, _, errs := s.run("migrate")
 	require.Equal(t, 125, code)
 	require.Contains(t, errs, "Redis and etcd need no tables")
-}
-
-// The page shows what PostgreSQL keeps, and its operator can change it.
-func TestStore_pageOnPostgreSQL(t *testing.T) {
-	s := newPostgresSite(t)
-	s.ok("migrate")
-	holder := execute(t, s.command("run", "--label=web-1", "report", "--", "sh", "-c", "echo >began; exec sleep 100"))
-	s.written("began")
-	page := execute(t, s.command("ui", "--listen=127.0.0.1:0"))
-	var printed string
-	s.eventually(func() bool {
-		printed = regexp.MustCompile(`http://\S+`).FindString(page.errs.String())
-		return printed != ""
-	}, "it says where it serves")
-	jar, err := cookiejar.New(nil)
-	require.NoError(t, err)
-	var at string // where it leads
-	browser := &http.Client{Jar: jar, CheckRedirect: func(r *http.Request, _ []*http.Request) error {
-		if at == "" {
-			at = r.URL.String()
-		}
-		return nil
-	}}
-	keys := body(t, browser, http.MethodGet, printed, "")
-	require.Contains(t, keys, "web-1")
-	_, host, _ := strings.Cut(s.url, "host=")
-	require.Contains(t, keys, "postgres "+host, "which server it shows")
-	require.Contains(t, body(t, browser, http.MethodGet, at+"key?k=report", ""), "web-1")
-	body(t, browser, http.MethodPost, at+"act", "what=hold&k=other&for=1h")
-	require.Equal(t, 75, first(s.run("run", "other", "--", "true")))
-	page.signal(syscall.SIGTERM)
-	require.Zero(t, page.wait())
-	holder.signal(syscall.SIGTERM)
-	holder.wait()
-}
-
-// body returns what a page answers.
-func body(t *testing.T, client *http.Client, method, url, form string) string {
-	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(form))
-	require.NoError(t, err)
-	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-	answer, err := client.Do(r)
-	require.NoError(t, err)
-	defer answer.Body.Close()
-	text, err := io.ReadAll(answer.Body)
-	require.NoError(t, err)
-	require.Equal(t, http.StatusOK, answer.StatusCode, string(text))
-	return string(text)
 }

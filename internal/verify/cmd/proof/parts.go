@@ -33,7 +33,7 @@ func parts() []part {
 		{"lowest", "the library's tests with the lowest versions that go.mod allows: 5 minutes", []string{"redis"}, lowest},
 		{"cross", "the command and the library, compiled for each platform of a release: 5 minutes", nil, cross},
 		{"long", "the tests named TestLong: 5 minutes", []string{"redis", "postgres", "mysql", "etcd", "oldest-etcd", "fleets", "shells"}, long},
-		{"short", "the command, the examples, the benchmarks, and the short forms of the folders of internal/verify: 5 minutes", []string{"redis", "postgres", "promtool", "spin", "chromium", "fleets", "shells"}, short},
+		{"short", "the command, the examples, the benchmarks, and the short forms of the folders of internal/verify: 5 minutes", []string{"redis", "postgres", "mysql", "etcd", "oldest-etcd", "promtool", "spin", "chromium", "fleets", "shells"}, short},
 		{"check", "what make check runs: short forms of all that is named here: 12 minutes", []string{"redis", "postgres", "mysql", "etcd", "oldest-etcd", "promtool", "spin", "chromium", "fleets", "shells"}, check},
 		{"screenshots", "the pictures of the page for operators in docs/, taken in Chromium", []string{"chromium"}, screenshots},
 		{"release", "what docs/development.md says of releasing, tried with a module proxy in a folder: 3 minutes", nil, release},
