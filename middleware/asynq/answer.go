@@ -9,78 +9,62 @@ import (
 	"github.com/seed-1795987d/onerun/middleware/internal/claim"
 )
 
-// A result is the final result of a delivery, which hooks receive as guard.Outcome.Result. The
-// results are few and fixed, so they can be a label of a metric. The package comment lists them.
-type result string
+// resultCoalesced is the result of a task that another run covers.
+const resultCoalesced claim.Result = "coalesced"
 
-const (
-	resultRan         result = "ran"
-	resultUnguarded   result = "unguarded"
-	resultDone        result = "done"
-	resultSkipped     result = "skipped"
-	resultCoalesced   result = "coalesced"
-	resultPostponed   result = "postponed"
-	resultUnavailable result = "unavailable"
-	resultBusy        result = "busy"
-	resultRefused     result = "refused"
-	resultCanceled    result = "canceled"
-)
+// answer decides what happens to the task after acquire. It returns the error for asynq, and
+// whether it is final. If it is not, the task stays with its worker, which tries again.
+func (d *delivery) answer(v claim.Verdict) (answer error, final bool) {
+	if d.Started {
+		return d.answerRan(v.Err)
+	}
+	switch {
+	case v.Result == claim.Ran && v.Err == nil: // the run of a newer task replaces this one
+		d.End(resultCoalesced, nil)
+		return nil, true
+	case v.Result == claim.Done:
+		return d.giveResult(v.Record)
+	case d.ctx.Err() != nil:
+		d.End(claim.Canceled, v.Err)
+		return v.Err, true
+	case v.Result == claim.Busy:
+		return d.answerBusy(v)
+	case v.Result == claim.Refused:
+		return d.Refuse(fmt.Errorf("guardasynq: lease of %v: %w", d, v.Err)), true
+	default:
+		return d.postpone(claim.Unavailable, v.Err)
+	}
+}
 
-// answer decides what happens to the task after acquire returned err. It returns the error for
-// asynq, and whether it is final. If it is not, the task stays with its worker, which tries again.
-func (d *delivery) answer(err error) (answer error, final bool) {
+// answerRan is answer for a task whose handler has run.
+func (d *delivery) answerRan(err error) (answer error, final bool) {
 	var snooze *PostponedError
 	switch {
-	case d.started && errors.As(d.err, &snooze) && snooze.snoozed && !snooze.final:
+	case errors.As(d.Err, &snooze) && snooze.snoozed && !snooze.final:
 		return d.snooze(snooze)
-	case d.started && d.err == nil:
-		d.outcome.Err = err // that the lease was lost
+	case d.Err == nil: // the Outcome has that the lease was lost
 		return nil, true
-	case d.started && claim.IsCutOff(d.ctx, err, d.err):
-		return d.postpone(resultUnavailable, err)
-	case d.started:
-		d.outcome.Err = err
-		return err, true
-	case err == nil: // the run of a newer task replaces this one
-		d.end(resultCoalesced, nil)
-		return nil, true
-	case errors.Is(err, guard.ErrDone):
-		return d.giveResult(err)
-	case d.ctx.Err() != nil:
-		d.end(resultCanceled, err)
-		return err, true
-	case errors.Is(err, guard.ErrBusy):
-		return d.answerBusy(err)
-	case errors.Is(err, guard.ErrStore), errors.Is(err, guard.ErrClosed), errors.Is(err, guard.ErrLost):
-		// The lease of WithOnce can be lost while the task waits for its key.
-		return d.postpone(resultUnavailable, err)
+	case claim.IsCutOff(d.ctx, err, d.Err):
+		return d.postpone(claim.Unavailable, err)
 	default:
-		d.end(resultRefused, err)
-		return fmt.Errorf("guardasynq: lease of task %q: %w", d.task.Type(), err), true
+		return err, true
 	}
 }
 
 // answerBusy decides what happens to a task whose key is busy.
-func (d *delivery) answerBusy(err error) (answer error, final bool) {
-	var b *guard.BusyError
-	d.outcome.Skipped = "busy"
-	if errors.As(err, &b) {
-		d.outcome.Label = b.Label
-	}
-	// Another task has the lease of WithOnce, and no run has the key. The other task may be about
-	// to find the key busy. If it runs, it does so under another key.
-	undecided := b != nil && d.onceKey != d.identity && b.Key == d.onceKey && !errors.Is(d.m.look(d.ctx, d.identity), guard.ErrBusy)
+func (d *delivery) answerBusy(v claim.Verdict) (answer error, final bool) {
+	// If the repeat runs after all, it does so under another key.
+	undecided := v.OfRepeat && !errors.Is(d.m.core.Look(d.ctx, d.Identity), guard.ErrBusy)
 	switch {
 	case d.m.busy == Coalesce:
-		return d.coalesce(err)
+		return d.coalesce(v.Err)
 	case d.m.busy == Skip && !undecided:
-		d.end(resultSkipped, err)
+		d.End(claim.Skipped, v.Err)
 		return nil, true
 	case d.m.busy == Fail && !undecided:
-		d.end(resultBusy, err)
-		return fmt.Errorf("guardasynq: task %q: %w", d.task.Type(), err), true
+		return fmt.Errorf("guardasynq: %v: %w", d, v.Err), true
 	default:
-		return d.postpone(resultPostponed, err)
+		return d.postpone(claim.Postponed, v.Err)
 	}
 }
 
@@ -94,23 +78,19 @@ func (d *delivery) keepResult(marker *guard.Lease) {
 		err = marker.SetRecord(info.Result)
 	}
 	if err != nil {
-		d.outcome.Refused = fmt.Errorf("guardasynq: task %q: the result cannot be kept for repeats: %w", d.id, err)
+		d.Outcome.Refused = fmt.Errorf("guardasynq: task %q: the result cannot be kept for repeats: %w", d.id, err)
 	}
 }
 
 // giveResult ends a task whose work is done, with the result of the run that has done it.
-func (d *delivery) giveResult(err error) (answer error, final bool) {
-	var already *guard.DoneError
+func (d *delivery) giveResult(result []byte) (answer error, final bool) {
 	// the writer is nil if an outer handler has replaced the task
-	if errors.As(err, &already) && len(already.Record) > 0 && d.fromServer && d.task.ResultWriter() != nil {
-		if _, err := d.task.ResultWriter().Write(already.Record); err != nil {
-			return d.postpone(resultUnavailable, fmt.Errorf("guardasynq: write the result of task %q, which was done before: %w", d.id, err))
+	if len(result) > 0 && d.fromServer && d.task.ResultWriter() != nil {
+		if _, err := d.task.ResultWriter().Write(result); err != nil {
+			d.Outcome.Skipped = ""
+			return d.postpone(claim.Unavailable, fmt.Errorf("guardasynq: write the result of task %q, which was done before: %w", d.id, err))
 		}
 	}
-	if d.onceKey != d.identity {
-		d.outcome.Skipped = "done" // hooks do not learn it from an auxiliary lease
-	}
-	d.end(resultDone, nil)
 	d.freed = time.Now()
 	return nil, true
 }

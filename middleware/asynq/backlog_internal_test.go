@@ -159,12 +159,3 @@ func TestNextID_countsTheCopies(t *testing.T) {
 		require.Equal(t, c.want, nextID(c.origin, c.id))
 	}
 }
-
-func TestTypeName_isANameThatTheGuardTakes(t *testing.T) {
-	t.Parallel()
-	long := string(make([]byte, longestName+1))
-	require.Equal(t, "import", typeName("import"))
-	require.Equal(t, "asynq", typeName(long))
-	require.Equal(t, "asynq", typeName("a\x00b"))
-	require.Equal(t, "asynq", typeName("a\xff"))
-}

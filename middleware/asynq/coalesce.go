@@ -11,6 +11,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/middleware/internal/claim"
 )
 
 // With Coalesce, a task that finds its key busy becomes the follow-up of the run: it is enqueued
@@ -29,7 +30,7 @@ const arrivedHeader = "Onerun-Arrived"
 var slots = []string{"a", "b"}
 
 func (d *delivery) slotID(slot string, n int64) string {
-	id := "follow-up~" + d.identity + "~" + slot
+	id := "follow-up~" + d.Identity + "~" + slot
 	if n > 0 {
 		id += strconv.FormatInt(n, 10)
 	}
@@ -92,8 +93,8 @@ func (d *delivery) followUps() (all []followUp, err error) {
 // raiseSlot raises a counter of the key, such as the number in the IDs of a slot, and returns what
 // it was.
 func (d *delivery) raiseSlot(slot string, n int64) (int64, error) {
-	ledger, _ := d.m.guard.Adapter().Ledger()
-	return ledger.Raise(d.ctx, d.identity+":follow-up", slot, n)
+	ledger, _ := d.m.core.Guard.Adapter().Ledger()
+	return ledger.Raise(d.ctx, d.Identity+":follow-up", slot, n)
 }
 
 // arrived returns when the task, or the original of a follow-up, came to a worker. It is 0, older
@@ -110,7 +111,7 @@ func (d *delivery) arrived() (int64, error) {
 	if self.Retried > 0 || self.LastErr != "" && !strings.Contains(self.LastErr, textPostponed) {
 		return 0, nil
 	}
-	return d.outcome.Start.UnixNano(), nil
+	return d.Outcome.Start.UnixNano(), nil
 }
 
 func arrivedAt(headers map[string]string) (int64, bool) {
@@ -122,7 +123,7 @@ func arrivedAt(headers map[string]string) (int64, bool) {
 // one.
 func (d *delivery) coalesce(isBusy error) (answer error, final bool) {
 	if !d.fromServer {
-		return d.postpone(resultPostponed, isBusy)
+		return d.postpone(claim.Postponed, isBusy)
 	}
 	var replaced, shortened bool
 	var placed string
@@ -152,10 +153,10 @@ func (d *delivery) coalesce(isBusy error) (answer error, final bool) {
 	switch {
 	case errors.Is(err, guard.ErrBusy):
 		// other calls keep changing them: try again while this delivery knows when it came
-		d.end(resultPostponed, errors.Join(isBusy, err))
+		d.End(claim.Postponed, errors.Join(isBusy, err))
 		return isBusy, false
 	case replaced:
-		d.end(resultCoalesced, nil)
+		d.End(resultCoalesced, nil)
 		return nil, true
 	case placed == "":
 		if !d.needsCopy() {
@@ -164,12 +165,12 @@ func (d *delivery) coalesce(isBusy error) (answer error, final bool) {
 		if err != nil {
 			isBusy = fmt.Errorf("%w (%w)", isBusy, err)
 		}
-		return d.postpone(resultPostponed, isBusy)
+		return d.postpone(claim.Postponed, isBusy)
 	}
-	d.end(resultCoalesced, nil)
+	d.End(resultCoalesced, nil)
 	if shortened {
 		d.enqueue(placed)
-		d.m.backlog.lookAfter(d.identity, leaseLeft(isBusy))
+		d.m.backlog.lookAfter(d.Identity, claim.Left(isBusy))
 	}
 	d.wakeIfFree(placed)
 	// an outer middleware of ours may keep out the follow-up (WithOnce) if this run ends well
@@ -231,8 +232,8 @@ func (d *delivery) isReplaced() bool {
 func (d *delivery) changing(f func() error) error {
 	ctx, bound := newBound(d.ctx)
 	defer bound.end()
-	lease, err := d.m.guard.Acquire(ctx, d.identity+":follow-up", guard.WithTTL(10*time.Second), guard.WithWait(3*time.Second), guard.WithName(d.outcome.Name), guard.WithLimit(0),
-		d.m.guard.Adapter().Auxiliary())
+	lease, err := d.m.core.Guard.Acquire(ctx, d.Identity+":follow-up", guard.WithTTL(10*time.Second), guard.WithWait(3*time.Second), guard.WithName(d.Outcome.Name), guard.WithLimit(0),
+		d.m.core.Guard.Adapter().Auxiliary())
 	if err != nil {
 		return err
 	}
@@ -296,11 +297,11 @@ func (d *delivery) place(others []followUp, arrived int64, after time.Duration) 
 // wakeIfFree wakes a task that was enqueued to wait for the key, if the run that it was to follow
 // has ended meanwhile.
 func (d *delivery) wakeIfFree(id string) {
-	if d.m.look(d.ctx, d.identity) != nil {
+	if d.m.core.Look(d.ctx, d.Identity) != nil {
 		return
 	}
 	// this one, or one that came before it
-	if d.m.busy == Coalesce || !d.m.wakeNext(d.identity, time.Now()) {
+	if d.m.busy == Coalesce || !d.m.wakeNext(d.Identity, time.Now()) {
 		d.m.wake(waiter{queue: d.queue, id: id})
 	}
 }

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/hibiken/asynq"
+
+	"github.com/seed-1795987d/onerun/middleware/internal/claim"
 )
 
 // originHeader is the header of a copy that names the original task. FromTaskID goes by it.
@@ -23,46 +25,46 @@ const enqueueTimeout = 10 * time.Second
 // snooze postpones a task whose handler returned Snooze.
 func (d *delivery) snooze(asked *PostponedError) (answer error, final bool) {
 	p := &PostponedError{snoozed: true}
-	if d.err != error(asked) { //nolint:errorlint // one that is wrapped says more
-		p.Err = d.err
+	if d.Err != error(asked) { //nolint:errorlint // one that is wrapped says more
+		p.Err = d.Err
 	}
 	p.After, _ = d.beforeDeadline(asked.After)
-	return d.comeBack(resultPostponed, p, false)
+	return d.comeBack(claim.Postponed, p, false)
 }
 
 // postpone makes a task come back later that did not run, or that an outage cut off.
-func (d *delivery) postpone(r result, err error) (answer error, final bool) {
-	p := &PostponedError{Err: err, cutOff: d.started}
+func (d *delivery) postpone(r claim.Result, err error) (answer error, final bool) {
+	p := &PostponedError{Err: err, cutOff: d.Started}
 	after, shortened := d.delay(err)
 	p.After = after
-	answer, final = d.comeBack(r, p, r == resultPostponed && d.m.requeues())
-	if final && shortened && r == resultPostponed && d.m.requeues() {
+	answer, final = d.comeBack(r, p, r == claim.Postponed && d.m.requeues())
+	if final && shortened && r == claim.Postponed && d.m.requeues() {
 		// Nothing notifies of a lease that ends because its holder has died, and asynq's intervals
 		// are too long for the Deadline.
-		d.m.backlog.lookAfter(d.identity, leaseLeft(err))
+		d.m.backlog.lookAfter(d.Identity, claim.Left(err))
 	}
 	return answer, final
 }
 
 // comeBack makes the task come back later: itself, or a copy. It is not final if the task needed a
 // copy that could not be enqueued. A copy that waits for its key is added to the backlog.
-func (d *delivery) comeBack(r result, p *PostponedError, waits bool) (answer error, final bool) {
+func (d *delivery) comeBack(r claim.Result, p *PostponedError, waits bool) (answer error, final bool) {
 	p.final, p.unconfigured = true, d.fromServer && d.intervals == 0
-	d.end(r, p)
+	d.End(r, p)
 	if p.unconfigured {
-		d.outcome.Refused = errNotConfigured
+		d.Outcome.Refused = errNotConfigured
 	}
 	if !d.needsCopy() {
 		return p, true
 	}
 	id, err := d.enqueueCopy(p.After)
 	if errors.Is(err, errGivenUp) {
-		d.end(resultCanceled, errors.Join(p.Err, err))
+		d.End(claim.Canceled, errors.Join(p.Err, err))
 		return p, true
 	}
 	if err != nil {
-		d.outcome.Err = errors.Join(p, err)
-		return d.outcome.Err, false
+		d.Outcome.Err = errors.Join(p, err)
+		return d.Outcome.Err, false
 	}
 	p.Copy = id
 	if waits {
@@ -143,7 +145,7 @@ func (d *delivery) headers() map[string]string {
 	headers := map[string]string{}
 	maps.Copy(headers, d.task.Headers())
 	headers[originHeader] = TaskID(d.ctx, d.task)
-	if d.m.busy == Coalesce && d.started {
+	if d.m.busy == Coalesce && d.Started {
 		headers[arrivedHeader] = "0" // older than all, as in arrived
 	}
 	return headers

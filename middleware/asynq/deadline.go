@@ -3,10 +3,9 @@ package guardasynq
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"time"
 
-	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/middleware/internal/claim"
 )
 
 // A bound ends the requests to the guard's store before the task's deadline. At the deadline,
@@ -61,12 +60,6 @@ func (b *bound) end() {
 	}
 }
 
-// The delay of a task that did not run, if nothing else sets it.
-const (
-	defaultDelay = 5 * time.Second
-	maxLeaseWait = time.Minute
-)
-
 // returnSlack is for all that has to happen between the return of a task and its deadline, beside
 // asynq's intervals.
 const returnSlack = time.Second
@@ -74,23 +67,7 @@ const returnSlack = time.Second
 // delay returns for how long to postpone a task that did not run because of err, and whether its
 // Deadline has shortened that.
 func (d *delivery) delay(err error) (after time.Duration, shortened bool) {
-	after = d.m.every
-	if after == 0 {
-		after = defaultDelay
-		if left := leaseLeft(err); left > 0 {
-			after = min(left, maxLeaseWait)
-		}
-	}
-	return d.beforeDeadline(after + rand.N(after/4+time.Millisecond)) //nolint:gosec // jitter
-}
-
-// leaseLeft returns how long the lease that is in the way still lasts, or 0.
-func leaseLeft(err error) time.Duration {
-	var busy *guard.BusyError
-	if errors.As(err, &busy) {
-		return max(0, busy.Left)
-	}
-	return 0
+	return d.beforeDeadline(d.m.core.Postpone(claim.Until(err)))
 }
 
 // beforeDeadline returns the delay, or a shorter one after which asynq still gives the task to a

@@ -2,7 +2,6 @@ package guardasynq
 
 import (
 	"context"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"strings"
@@ -137,13 +136,13 @@ func found(task *asynq.Task, key, from string) (string, error) {
 	return key, nil
 }
 
-// identity returns the key under which the store knows a task: a hash, so that what tasks carry
-// does not show in the store, and has none of its characters.
-func (m *middleware) identity(task *asynq.Task, use, key string) string {
-	kind, name := use+"type", task.Type()
-	if m.group != "" {
-		kind, name = use+"group", m.group
+// source returns a function that finds the key of a task.
+func (f KeyFunc) source(ctx context.Context, task *asynq.Task) func() (string, error) {
+	return func() (string, error) {
+		key, err := f(ctx, task)
+		if err != nil {
+			return "", err
+		}
+		return found(task, key, "the key")
 	}
-	sum := keys.Hash(kind, name, key)
-	return "asynq:" + base64.RawURLEncoding.EncodeToString(sum[:])
 }

@@ -2,22 +2,18 @@ package guardasynq
 
 import (
 	"context"
-	"errors"
-	"strings"
-	"unicode/utf8"
 
 	"github.com/hibiken/asynq"
 
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/middleware/internal/claim"
 	"github.com/seed-1795987d/onerun/middleware/internal/refused"
 )
 
 // middleware is what New makes.
 type middleware struct {
 	settings
-	guard   *guard.Guard
-	opts    []guard.Option // of every lease
-	name    string         // theirs, or ""
+	core    *claim.Core
 	backlog backlog
 }
 
@@ -44,28 +40,15 @@ type middleware struct {
 // and is safe for concurrent use. Give the server's Config to Configure.
 func New(g *guard.Guard, key KeyFunc, opts ...Option) (asynq.MiddlewareFunc, error) {
 	s := settings{key: key}
+	s.Adapter, s.TTL, s.Unguarded, s.OfOne = "asynq", defaultTTL, ErrUnguarded, "WithTaskLease"
 	refused.Apply(&s.List, &s, opts)
 	s.check(g)
-	m := &middleware{settings: s, guard: g}
-	m.opts = append(m.opts, s.lease...)
-	m.opts = append(m.opts, guard.WithWait(0), g.Adapter().Probe())
+	core, err := claim.New(g, s.Settings)
+	if err != nil {
+		return nil, err
+	}
+	m := &middleware{settings: s, core: core}
 	m.backlog.watch, m.backlog.look = m.watch, m.lookAt
-	if g != nil {
-		if !g.Adapter().Given("WithTTL") {
-			m.opts = append([]guard.Option{guard.WithTTL(defaultTTL)}, m.opts...)
-		}
-		m.Err = errors.Join(m.Err, g.Adapter().Check(s.refusedOptions(), s.lease...))
-		m.name = g.Adapter().Name(m.opts...)
-		for _, opts := range [][]guard.Option{m.opts, append(m.opts, guard.WithOnce(s.once), guard.WithLimit(0))} {
-			if err := g.Check("asynq", opts...); err != nil {
-				m.Err = errors.Join(m.Err, err)
-				break
-			}
-		}
-	}
-	if m.Err != nil {
-		return nil, m.Err
-	}
 	return m.wrap, nil
 }
 
@@ -74,10 +57,10 @@ func (s *settings) requeues() bool { return s.busy == Requeue || s.busy == Coale
 
 // check looks at settings that have to fit each other.
 func (s *settings) check(g *guard.Guard) {
-	if g == nil {
-		s.Refuse("guard", nil, "must not be nil")
+	if s.key == nil { // one lease does for both
+		s.key, s.onceBy = s.onceBy, nil
 	}
-	if s.key == nil && s.onceBy == nil {
+	if s.Apart = s.onceBy != nil && s.Once > 0; s.key == nil {
 		s.Refuse("key", nil, "must not be nil, unless WithOnce has one")
 	}
 	if s.client == nil {
@@ -88,30 +71,9 @@ func (s *settings) check(g *guard.Guard) {
 			s.Refuse("WithBusy", "Coalesce", "needs a backend that keeps counters (driver.Ledger)")
 		}
 	}
-	if s.busy == Coalesce && s.once > 0 {
-		s.Refuse("WithOnce", s.once, "and Coalesce exclude each other: the run that follows would find the work done")
+	if s.busy == Coalesce && s.Once > 0 {
+		s.Refuse("WithOnce", s.Once, "and Coalesce exclude each other: the run that follows would find the work done")
 	}
-}
-
-// refusedOptions returns the options of the leases that the middleware cannot honor, and why.
-func (s *settings) refusedOptions() map[string]string {
-	const owner = "cannot be that of all tasks, which would hold their keys together: use WithTaskLease"
-	no := s.refusedOfTask()
-	no["WithOwner"], no["WithOwnerFrom"] = owner, owner
-	return no
-}
-
-// refusedOfTask is refusedOptions for the options of a single task.
-func (s *settings) refusedOfTask() map[string]string {
-	no := map[string]string{
-		"WithWait": "has no effect here: WithWait of guardasynq sets how long a task waits",
-		"WithOnce": "has no effect here: WithOnce of guardasynq keeps out repeats",
-	}
-	if s.key == nil {
-		const alone = "needs a key in New: one task at a time holds the key of WithOnce"
-		no["WithLimit"], no["WithShared"] = alone, alone
-	}
-	return no
 }
 
 func (m *middleware) wrap(next asynq.Handler) asynq.Handler {
@@ -119,17 +81,6 @@ func (m *middleware) wrap(next asynq.Handler) asynq.Handler {
 		panic("guardasynq: the handler must not be nil")
 	}
 	return asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
-		return m.deliver(ctx, task, next).process()
+		return m.newDelivery(ctx, task, next).process()
 	})
-}
-
-// longestName is the longest name that guard.WithName takes.
-const longestName = 128
-
-// typeName returns the type of a task as a name.
-func typeName(typename string) string {
-	if len(typename) > longestName || strings.Contains(typename, "\x00") || !utf8.ValidString(typename) {
-		return "asynq"
-	}
-	return typename
 }

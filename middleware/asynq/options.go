@@ -2,40 +2,31 @@ package guardasynq
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/hibiken/asynq"
 
 	"github.com/seed-1795987d/onerun/guard"
-	"github.com/seed-1795987d/onerun/middleware/internal/refused"
+	"github.com/seed-1795987d/onerun/middleware/internal/claim"
 )
 
 // defaultTTL should be over when asynq brings back the task of a worker that has died, which takes
 // it a minute.
 const defaultTTL = 15 * time.Second
 
-// maxDelay bounds WithDelay. What is added to it must fit a time.Duration.
-const maxDelay = 10 * 365 * 24 * time.Hour
-
 // An Option is a setting of New. New refuses a setting that cannot work.
 type Option func(*settings)
 
 // settings are what the options have set.
 type settings struct {
-	refused.List
+	claim.Settings
 
 	key       KeyFunc
 	client    *asynq.Client
 	inspector *asynq.Inspector
-	group     string
 	busy      BusyPolicy
-	every     time.Duration
-	wait      time.Duration
-	once      time.Duration
 	onceBy    KeyFunc
 	perTask   func(context.Context, *asynq.Task) []guard.Option
-	lease     []guard.Option
 }
 
 // WithClient sets a client and an inspector of the Redis of the asynq server. The middleware needs
@@ -55,12 +46,7 @@ func WithClient(client *asynq.Client, inspector *asynq.Inspector) Option {
 // WithGroup makes tasks of several types share their keys, if their middlewares name the same
 // group. Otherwise, each type has keys of its own. Defaults to "", no group.
 func WithGroup(name string) Option {
-	return func(s *settings) {
-		if name == "" {
-			s.Refuse("WithGroup", nil, "must not be empty")
-		}
-		s.group = name
-	}
+	return func(s *settings) { s.WithGroup(name) }
 }
 
 // WithBusy sets what happens to a task whose key another run holds. Defaults to Requeue.
@@ -79,12 +65,7 @@ func WithBusy(b BusyPolicy) Option {
 // lease of the run that holds the key, at most a minute, and to 5 s if the store is unavailable. At
 // most ten years.
 func WithDelay(d time.Duration) Option {
-	return func(s *settings) {
-		s.NotNegative(&s.every, "WithDelay", d)
-		if d > maxDelay {
-			s.Refuse("WithDelay", d, fmt.Sprintf("must be at most %v", maxDelay))
-		}
-	}
+	return func(s *settings) { s.WithDelay(d, claim.LongestDelay) }
 }
 
 // WithWait lets a task wait for its key in its worker, for up to d and no longer than a second
@@ -92,7 +73,7 @@ func WithDelay(d time.Duration) Option {
 // delay, but a worker that waits does nothing else: tasks of one key can occupy all workers. With
 // WithOnce, d bounds the wait for both leases. Defaults to 0: tasks do not wait in workers.
 func WithWait(d time.Duration) Option {
-	return func(s *settings) { s.NotNegative(&s.wait, "WithWait", d) }
+	return func(s *settings) { s.WithWait(d) }
 }
 
 // WithOnce keeps out repeats for the window after a run whose handler returned nil. The KeyFunc
@@ -106,7 +87,7 @@ func WithWait(d time.Duration) Option {
 // another way to set the result. Defaults to no marker.
 func WithOnce(window time.Duration, by KeyFunc) Option {
 	return func(s *settings) {
-		s.NotNegative(&s.once, "WithOnce", window)
+		s.WithOnce(window)
 		if by == nil {
 			s.Refuse("WithOnce", nil, "must have a function that says what a repeat is")
 		}
@@ -126,7 +107,7 @@ func WithOnce(window time.Duration, by KeyFunc) Option {
 // has no name, the name is the type of the task. Defaults to the options of the Guard, with a TTL
 // of 15 s if guard.New was given none.
 func WithLease(opts ...guard.Option) Option {
-	return func(s *settings) { s.lease = append(s.lease, opts...) }
+	return func(s *settings) { s.WithLease(opts) }
 }
 
 // WithTaskLease adds options for the lease of a single task, such as guard.WithOwnerFrom with its

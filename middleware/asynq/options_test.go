@@ -121,7 +121,7 @@ func TestOptions_theirMistakesComeInOneError(t *testing.T) {
 	t.Parallel()
 	m, err := guardasynq.New(nil, nil, nil, guardasynq.WithGroup(""), guardasynq.WithBusy(17), guardasynq.WithDelay(-1), guardasynq.WithOnce(-1, nil))
 	require.Nil(t, m)
-	require.Equal(t, []string{"Option", "WithGroup", "WithBusy", "WithDelay", "WithOnce", "WithOnce", "guard", "key", "WithClient"}, optionsNamed(t, err))
+	require.Equal(t, []string{"Option", "WithGroup", "WithBusy", "WithDelay", "WithOnce", "WithOnce", "key", "WithClient", "guard"}, optionsNamed(t, err))
 	require.ErrorContains(t, err, "guard: WithBusy(17): is none of Requeue, Skip, Fail and Coalesce")
 	require.ErrorContains(t, err, "guard: WithDelay(-1ns): must not be negative")
 }

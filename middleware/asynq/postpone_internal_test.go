@@ -13,7 +13,7 @@ func TestCoalesce_aCopyOfATaskThatHasRunIsOlderThanAllOthers(t *testing.T) {
 	d := &delivery{m: &middleware{settings: settings{busy: Coalesce}}, ctx: t.Context(), task: asynq.NewTask("import", nil)}
 	_, ok := arrivedAt(d.headers())
 	require.False(t, ok)
-	d.started = true
+	d.Started = true
 	at, ok := arrivedAt(d.headers())
 	require.True(t, ok)
 	require.Zero(t, at)

@@ -9,20 +9,21 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/middleware/internal/claim"
 )
 
 // enqueue adds the task to the backlog, under the ID under which it will come back. What it has
 // waited in its worker does not count.
 func (d *delivery) enqueue(id string) {
-	until := time.Now().Add(max(d.m.every, maxLeaseWait) * 5 / 4)
-	d.m.backlog.add(d.identity, d.id, waiter{queue: d.queue, id: id, until: until})
+	until := time.Now().Add(max(d.m.Delay, claim.LongestLease) * 5 / 4)
+	d.m.backlog.add(d.Identity, d.id, waiter{queue: d.queue, id: id, until: until})
 }
 
 // wakeNext is called when the task is through with its worker. If it leaves its key free, it wakes
 // the next task. It returns in time for asynq to learn of the task's end before the deadline. What
 // it has begun then ends by itself, even if asynq's Redis does not answer.
 func (d *delivery) wakeNext() {
-	d.m.backlog.leave(d.identity, d.id)
+	d.m.backlog.leave(d.Identity, d.id)
 	if d.freed.IsZero() {
 		return
 	}
@@ -30,7 +31,7 @@ func (d *delivery) wakeNext() {
 		if d.m.busy == Coalesce {
 			d.wakeFollowUps()
 		}
-		d.m.wakeNext(d.identity, d.freed)
+		d.m.wakeNext(d.Identity, d.freed)
 	}
 	ends, ok := d.ctx.Deadline()
 	if !ok {
@@ -74,10 +75,10 @@ const (
 // subscription begins, and says nothing about a run.
 func (m *middleware) watch(key string) (stop func()) {
 	began := false
-	return m.guard.Adapter().Watch(key, func(ctx context.Context) {
+	return m.core.Watch(key, func(ctx context.Context) {
 		m.freed(ctx, key, began)
 		began = true
-	}, m.opts...)
+	})
 }
 
 // freed is called when the key may be free. If it is, and no task is coming, one is woken. If the
@@ -90,7 +91,7 @@ func (m *middleware) freed(ctx context.Context, key string, ended bool) {
 			return
 		}
 		looked := time.Now()
-		err := m.look(ctx, key)
+		err := m.core.Look(ctx, key)
 		if err != nil && (!ended || ctx.Err() != nil || errors.Is(err, guard.ErrBusy)) {
 			return
 		}
@@ -117,20 +118,15 @@ func (m *middleware) isComing(w waiter) bool {
 
 // lookAt wakes a task of the key if the key is free, and looks again otherwise.
 func (m *middleware) lookAt(key string) {
-	err := m.look(context.Background(), key)
+	// It does not take the key: with Skip and Fail, a task that comes meanwhile would end although
+	// nothing runs.
+	err := m.core.Look(context.Background(), key)
 	switch {
 	case errors.Is(err, guard.ErrBusy):
-		m.backlog.lookAfter(key, leaseLeft(err))
+		m.backlog.lookAfter(key, claim.Left(err))
 	case err == nil:
 		m.wakeNext(key, time.Now())
 	}
-}
-
-// look returns ErrBusy if the key is busy, nil if it is free, and another error if the store does
-// not tell. It does not take the key: with Skip and Fail, a task that comes meanwhile would end
-// although nothing runs.
-func (m *middleware) look(ctx context.Context, key string) error {
-	return m.guard.Adapter().Look(ctx, key, m.opts...)
 }
 
 // The worker and asynq take a moment to set aside a task that was just postponed.

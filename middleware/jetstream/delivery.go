@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -27,51 +26,60 @@ const (
 // A delivery is one message that the server has given to the consumer.
 type delivery struct {
 	*middleware
-	msg     jetstream.Msg
-	lease   atomic.Pointer[guard.Lease] // once it is granted
-	err     error                       // what the handler returned
-	outcome guard.Outcome
+	msg   jetstream.Msg
+	next  Handler
+	lease atomic.Pointer[guard.Lease] // once it is granted
+	claim.Attempt
 }
+
+func (m *middleware) newDelivery(msg jetstream.Msg, next Handler) *delivery {
+	consumer := ""
+	if meta, err := msg.Metadata(); err == nil {
+		consumer = meta.Consumer
+	}
+	return &delivery{middleware: m, msg: msg, next: next, Attempt: m.core.Begin(context.Background(), consumer)}
+}
+
+// String names the message in errors.
+func (d *delivery) String() string { return fmt.Sprintf("a message on %q", d.msg.Subject()) }
 
 // deliver handles a message and answers the server.
-func (d *delivery) deliver(next Handler) {
-	d.outcome = d.core.Begin("")
-	d.outcome.Aborted = true // if a function panics
-	d.end("refused", nil)
-	defer func() { d.core.Report(context.Background(), d.outcome) }()
-	identity, err := d.identify()
-	if err != nil {
+func (d *delivery) deliver() {
+	defer d.Report()
+	if err := d.identify(); err != nil {
 		d.answer(claim.Verdict{Result: claim.Refused, Err: err})
-	} else {
-		d.answer(d.run(identity, next))
+		return
 	}
-	d.outcome.Aborted = false
+	d.answer(d.run())
 }
 
-// identify returns the key under which the store knows the message.
-func (d *delivery) identify() (string, error) {
+// identify sets the key under which the store knows the message.
+func (d *delivery) identify() error {
+	d.End(claim.Refused, nil) // if the message has no metadata
 	meta, err := d.msg.Metadata()
 	if err != nil {
-		return "", fmt.Errorf("guardjetstream: not a message of JetStream: %w", err)
+		return fmt.Errorf("guardjetstream: not a message of JetStream: %w", err)
 	}
-	d.outcome.Name = d.core.Begin(meta.Consumer).Name
-	key, err := d.key(d.msg)
-	if err == nil && key == "" {
-		err = &KeyError{Subject: d.msg.Subject(), Reason: "the key is empty"}
-	}
-	return d.core.Identity(meta.Stream+"\x00"+meta.Consumer, key), err
+	return d.Identify(claim.Source{Kind: meta.Stream + "\x00" + meta.Consumer, Of: d.String, Key: func() (string, error) {
+		key, err := d.key(d.msg)
+		if err != nil {
+			return "", err
+		}
+		return found(d.msg, key, "the key")
+	}})
 }
 
 // run runs the handler under the lease, if it gets it.
-func (d *delivery) run(identity string, next Handler) claim.Verdict {
+func (d *delivery) run() claim.Verdict {
 	defer d.keepAlive()()
-	for wait := d.wait; ; {
-		v := d.core.Do(context.Background(), identity, d.outcome.Name, wait, func(ctx context.Context, l *guard.Lease) error {
+	if d.Identity == "" {
+		return claim.Verdict{Result: claim.Unguarded, Err: d.Unguarded(func() error { return d.next(context.Background(), d.msg) })}
+	}
+	for wait := d.Wait; ; {
+		v := d.Do(context.Background(), wait, func(ctx context.Context, _ *guard.Lease) error {
+			l, _ := guard.FromContext(ctx)
 			d.lease.Store(l)
-			d.end("ran", nil)
-			d.outcome.Fence = l.Fence()
-			d.err = next(ctx, d.msg)
-			return d.err
+			return d.Call(func() error { return d.next(context.WithValue(ctx, runKey{}, d.Key), d.msg) })
 		})
 		switch {
 		case !d.limited: // another delivery costs no attempt
@@ -79,7 +87,7 @@ func (d *delivery) run(identity string, next Handler) claim.Verdict {
 		case v.Result == claim.Busy && d.busy == Requeue:
 			wait = d.delay(v) // until the key is released, or the Guard closed
 		case v.Result == claim.Unavailable && !errors.Is(v.Err, guard.ErrClosed):
-			time.Sleep(min(d.delay(v), defaultDelay))
+			time.Sleep(min(d.delay(v), claim.UnavailableDelay))
 		default:
 			return v
 		}
@@ -113,43 +121,35 @@ func (d *delivery) keepAlive() (stop func()) {
 
 // answer answers the server.
 func (d *delivery) answer(v claim.Verdict) {
-	d.outcome.Err, d.outcome.Label = v.Err, v.Label
 	var err error
 	switch {
-	case v.Result == claim.Ran && d.err == nil: // also if the lease was lost, or has left no marker
+	case d.Started && d.Err == nil: // also if the lease was lost, or has left no marker
 		err = d.ack()
-	case v.Result == claim.Ran:
-		err = d.fail(d.err)
+	case d.Started:
+		err = d.fail(d.Err)
 	case v.Result == claim.Done:
-		d.end("done", nil)
-		d.outcome.Skipped = "done"
 		err = d.ack()
 	case v.Result == claim.Busy:
 		err = d.answerBusy(v)
 	case v.Result == claim.Unavailable:
-		d.end("unavailable", v.Err)
 		err = d.nak(d.delay(v))
 	default:
-		d.end("refused", v.Err)
-		d.outcome.Refused = v.Err
-		err = d.fail(v.Err)
+		err = d.fail(d.Refuse(v.Err))
 	}
 	if err != nil { // the server delivers the message again
-		d.outcome.Err = errors.Join(d.outcome.Err, fmt.Errorf("guardjetstream: answer the server: %w", err))
+		d.Outcome.Err = errors.Join(d.Outcome.Err, fmt.Errorf("guardjetstream: answer the server: %w", err))
 	}
 }
 
 func (d *delivery) answerBusy(v claim.Verdict) error {
-	d.outcome.Skipped = "busy"
 	switch d.busy {
 	case Skip:
-		d.end("skipped", nil)
+		d.End(claim.Skipped, v.Err)
 		return d.ack()
 	case Fail:
-		d.end("busy", v.Err)
 		return d.fail(v.Err)
 	default:
-		d.end("postponed", v.Err)
+		d.End(claim.Postponed, v.Err)
 		return d.nak(d.delay(v))
 	}
 }
@@ -191,15 +191,4 @@ func (d *delivery) ack() (err error) {
 }
 
 // delay returns for how long a message that did not run is postponed.
-func (d *delivery) delay(v claim.Verdict) time.Duration {
-	after := d.every
-	if after == 0 {
-		after = defaultDelay
-		if v.Result == claim.Busy && v.Left > 0 {
-			after = min(v.Left, maxPause)
-		}
-	}
-	return after + rand.N(after/4+time.Millisecond) //nolint:gosec // jitter
-}
-
-func (d *delivery) end(result string, err error) { d.outcome.Result, d.outcome.Err = result, err }
+func (d *delivery) delay(v claim.Verdict) time.Duration { return d.core.Postpone(claim.Until(v.Err)) }

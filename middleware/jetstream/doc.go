@@ -9,6 +9,7 @@
 // What happens to a message:
 //
 //	the KeyFunc finds its key         an error: as an error of the handler
+//	                                  ErrUnguarded: it is handled without a lease
 //	  → acquire the key's lease       busy: WithBusy decides, after WithWait
 //	                                  done (WithOnce): it is acknowledged
 //	                                  the store is unavailable: it comes back later
@@ -27,6 +28,7 @@
 //
 //	ran          the handler ran under a lease; Err is what it returned, guard.ErrLost, or why
 //	             there may be no acknowledgement
+//	unguarded    the handler ran without a lease (ErrUnguarded)
 //	done         the message was acknowledged: its work was done before (WithOnce)
 //	skipped      the message was acknowledged: its key was busy (Skip)
 //	postponed    the message comes back: its key was busy

@@ -1,10 +1,12 @@
 package guardjetstream_test
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
@@ -54,7 +56,79 @@ func TestFromJSON_takesAField(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "42", k)
 	_, err = guardjetstream.FromJSON("order", "customer")(&message{subject: "orders.new", data: `{"order":{}}`})
-	require.EqualError(t, err, `guardjetstream: message on "orders.new": field "order.customer" is missing`)
+	require.EqualError(t, err, `guardjetstream: message on "orders.new": JSON field order.customer of the data is missing`)
+}
+
+func TestFromHeader_takesOneValue(t *testing.T) {
+	t.Parallel()
+	key := guardjetstream.FromHeader("Order-Id")
+	k, err := key(&message{header: nats.Header{"Order-Id": {"a"}, "order-id": {"b"}}})
+	require.NoError(t, err)
+	require.Equal(t, "a", k)
+	for reason, values := range map[string][]string{"is missing": nil, "is empty": {""}, "is there more than once": {"a", "a"}} {
+		_, err := key(&message{subject: "orders.new", header: nats.Header{"Order-Id": values}})
+		require.EqualError(t, err, `guardjetstream: message on "orders.new": header Order-Id `+reason)
+	}
+	require.Panics(t, func() { guardjetstream.FromHeader(" ") })
+}
+
+func TestJoin_tellsListsOfPartsApart(t *testing.T) {
+	t.Parallel()
+	key := guardjetstream.Join(guardjetstream.FromHeader("A"), guardjetstream.FromPayload())
+	one, err := key(&message{header: nats.Header{"A": {"1"}}, data: "2"})
+	require.NoError(t, err)
+	two, err := key(&message{header: nats.Header{"A": {"1payload:"}}, data: "2"})
+	require.NoError(t, err)
+	require.NotEqual(t, one, two)
+	_, err = key(&message{})
+	require.ErrorContains(t, err, "header A is missing")
+	require.Panics(t, func() { guardjetstream.Join(key, nil) })
+}
+
+// A message that needs no lease is handled and acknowledged as the others.
+func TestOptional_isHandledWithoutALease(t *testing.T) {
+	t.Parallel()
+	s := newStandOf(t, guardjetstream.Optional(guardjetstream.FromHeader("A")), explicit, guardjetstream.WithOnce(time.Hour))
+	for range 2 {
+		for _, failure := range []error{nil, errFailed} {
+			m := &message{}
+			s.m(func(ctx context.Context, _ jetstream.Msg) error {
+				require.Zero(t, guard.Fence(ctx))
+				require.Empty(t, guardjetstream.Key(ctx))
+				return failure
+			})(m)
+			require.Equal(t, []string{map[bool]string{true: "ack", false: "nak 1s"}[failure == nil]}, m.answers)
+			require.Positive(t, m.inProgress())
+			require.Equal(t, "unguarded", s.last().Result)
+			require.Equal(t, failure, s.last().Err)
+		}
+	}
+	s.m(func(ctx context.Context, _ jetstream.Msg) error {
+		require.Equal(t, "1", guardjetstream.Key(ctx))
+		return nil
+	})(&message{header: nats.Header{"A": {"1"}}})
+	require.Equal(t, "ran", s.last().Result)
+	require.Panics(t, func() { guardjetstream.Optional(nil) })
+}
+
+// Consumers of a group do the same work, so a marker of one is found by the other.
+func TestWithGroup_sharesKeys(t *testing.T) {
+	t.Parallel()
+	for _, group := range []string{"", "charge"} {
+		s := newStand(t, explicit)
+		handle := func(consumer string) {
+			opts := []guardjetstream.Option{guardjetstream.WithConsumer(explicit), guardjetstream.WithOnce(time.Hour)}
+			if group != "" {
+				opts = append(opts, guardjetstream.WithGroup(group))
+			}
+			m, err := guardjetstream.New(s.guard, guardjetstream.FromHeader("A"), opts...)
+			require.NoError(t, err)
+			m(succeed)(&message{header: nats.Header{"A": {"1"}}, consumer: consumer})
+		}
+		handle("billing")
+		handle("audit")
+		require.Equal(t, map[string]string{"": "ran", "charge": "done"}[group], s.last().Result)
+	}
 }
 
 // A message without a key comes back, so that nothing is lost, and hooks receive why.
@@ -66,7 +140,7 @@ func TestKey_thatIsMissing(t *testing.T) {
 	}{
 		"empty":     {func(jetstream.Msg) (string, error) { return "", nil }, "nak 1s"},
 		"missing":   {guardjetstream.FromJSON("order"), "nak 1s"},
-		"terminate": {func(jetstream.Msg) (string, error) { return "", guardjetstream.ErrTerminate }, "term guardjetstream: the message is terminated"},
+		"terminate": {func(jetstream.Msg) (string, error) { return "", guardjetstream.ErrTerminate }, `term guardjetstream: key of a message on "orders.new": guardjetstream: the message is terminated`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -94,8 +168,9 @@ func TestNew_namesEachSettingThatCannotWork(t *testing.T) {
 		"WithBusy":       guardjetstream.WithBusy(9),
 		"WithDelay":      guardjetstream.WithDelay(-1),
 		"WithRetryDelay": guardjetstream.WithRetryDelay(nil),
+		"WithGroup":      guardjetstream.WithGroup(""),
 		"WithWait":       guardjetstream.WithWait(-1),
-		"WithOnce":       guardjetstream.WithOnce(0),
+		"WithOnce":       guardjetstream.WithOnce(-1),
 		"WithOwner":      guardjetstream.WithLease(guard.WithOwner("me")),
 		"Option":         nil,
 	} {

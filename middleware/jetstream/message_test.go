@@ -1,6 +1,7 @@
 package guardjetstream_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync"
@@ -24,6 +25,7 @@ type message struct {
 	jetstream.Msg // nil: what is not below is not called
 	id, subject   string
 	header        nats.Header
+	consumer      string // or "" for billing
 	data          string
 	sequence      uint64
 	stored        time.Time
@@ -76,7 +78,7 @@ func (m *message) Headers() nats.Header {
 }
 func (m *message) Metadata() (*jetstream.MsgMetadata, error) {
 	return &jetstream.MsgMetadata{
-		Stream: "ORDERS", Consumer: "billing", Timestamp: m.stored, NumDelivered: max(1, m.delivered),
+		Stream: "ORDERS", Consumer: cmp.Or(m.consumer, "billing"), Timestamp: m.stored, NumDelivered: max(1, m.delivered),
 		Sequence: jetstream.SequencePair{Stream: m.sequence},
 	}, nil
 }

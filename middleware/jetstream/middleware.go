@@ -42,7 +42,7 @@ type middleware struct {
 // caller's: close it after the jetstream.ConsumeContext has closed. The middleware can make
 // several handlers and is safe for concurrent use.
 func New(g *guard.Guard, key KeyFunc, opts ...Option) (Middleware, error) {
-	s := settings{key: key, Settings: claim.Settings{Adapter: "jetstream", TTL: defaultTTL}}
+	s := settings{key: key, Settings: claim.Settings{Adapter: "jetstream", TTL: defaultTTL, Unguarded: ErrUnguarded}}
 	if key == nil {
 		s.key = FromMessage()
 	}
@@ -110,5 +110,15 @@ func (m *middleware) wrap(next Handler) jetstream.MessageHandler {
 	if next == nil {
 		panic("guardjetstream: the handler must not be nil")
 	}
-	return func(msg jetstream.Msg) { (&delivery{middleware: m, msg: msg}).deliver(next) }
+	return func(msg jetstream.Msg) { m.newDelivery(msg, next).deliver() }
+}
+
+type runKey struct{}
+
+// Key returns the key of the message under which a handler runs, as the KeyFunc returned it, or ""
+// if ctx is not that of a handler behind the middleware. The lease and its fence are in
+// guard.FromContext and guard.Fence.
+func Key(ctx context.Context) string {
+	key, _ := ctx.Value(runKey{}).(string)
+	return key
 }

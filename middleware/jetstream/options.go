@@ -1,7 +1,6 @@
 package guardjetstream
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -15,11 +14,8 @@ const (
 	defaultTTL = 15 * time.Second
 	// defaultAckWait is the server's.
 	defaultAckWait = 30 * time.Second
-	// defaultDelay is how long a message is postponed if the store is unavailable.
-	defaultDelay = 5 * time.Second
-	// maxPause bounds the delays that nobody has set.
+	// maxPause bounds the default of WithRetryDelay.
 	maxPause = time.Minute
-	maxDelay = 10 * 365 * 24 * time.Hour
 )
 
 // A BusyPolicy says what happens to a message whose key another run holds.
@@ -50,9 +46,7 @@ type settings struct {
 	key      KeyFunc
 	consumer Consumer
 	busy     BusyPolicy
-	every    time.Duration // WithDelay
 	retry    func(jetstream.Msg, error) time.Duration
-	wait     time.Duration
 
 	ackWait time.Duration // of the consumer: the shortest
 	backOff []time.Duration
@@ -72,6 +66,14 @@ func WithConsumer(c Consumer) Option {
 	return func(s *settings) { s.consumer = c }
 }
 
+// WithGroup makes several consumers share their keys, if their middlewares name the same group.
+// With WithOnce, it is for consumers that do the same work. The key of New has to identify the
+// work: one of FromMessage identifies a message in its stream. Defaults to "", no group: each
+// consumer of a stream has keys of its own.
+func WithGroup(name string) Option {
+	return func(s *settings) { s.WithGroup(name) }
+}
+
 // WithBusy sets what happens to a message whose key another run holds. Defaults to Requeue.
 func WithBusy(b BusyPolicy) Option {
 	return func(s *settings) {
@@ -86,12 +88,7 @@ func WithBusy(b BusyPolicy) Option {
 // them come back at once. Defaults to what is left of the lease of the run that holds the key, at
 // most a minute, and to 5 s if the store is unavailable. At most ten years.
 func WithDelay(d time.Duration) Option {
-	return func(s *settings) {
-		s.Positive(&s.every, "WithDelay", d)
-		if d > maxDelay {
-			s.Refuse("WithDelay", d, fmt.Sprintf("must be at most %v", maxDelay))
-		}
-	}
+	return func(s *settings) { s.WithDelay(d, claim.LongestDelay) }
 }
 
 // WithRetryDelay sets after which time a message comes back whose handler has failed with err.
@@ -109,13 +106,13 @@ func WithRetryDelay(f func(msg jetstream.Msg, err error) time.Duration) Option {
 // WithWait lets a message wait for its key for up to d before WithBusy decides. The next message of
 // that Consume waits, too. Defaults to 0.
 func WithWait(d time.Duration) Option {
-	return func(s *settings) { s.NotNegative(&s.wait, "WithWait", d) }
+	return func(s *settings) { s.WithWait(d) }
 }
 
 // WithOnce keeps out repeats for the window after a run whose handler returned nil: a message with
 // the same key is acknowledged without a run. Defaults to no marker.
 func WithOnce(window time.Duration) Option {
-	return func(s *settings) { s.Positive(&s.Once, "WithOnce", window) }
+	return func(s *settings) { s.WithOnce(window) }
 }
 
 // WithLease sets options of the leases, such as guard.WithTTL and guard.WithMaxHold. Refused, here
@@ -123,5 +120,5 @@ func WithOnce(window time.Duration) Option {
 // guard.WithOwner. With WithOnce, guard.WithLimit and guard.WithShared are refused, too. Defaults
 // to the options of the Guard, with a TTL of 15 s if guard.New was given none.
 func WithLease(opts ...guard.Option) Option {
-	return func(s *settings) { s.Lease = append(s.Lease, opts...) }
+	return func(s *settings) { s.WithLease(opts) }
 }

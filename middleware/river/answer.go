@@ -5,29 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"time"
 
 	"github.com/riverqueue/river/rivertype"
 
 	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/middleware/internal/claim"
-)
-
-// A result is the final result of an attempt, which hooks receive as guard.Outcome.Result. The
-// results are few and fixed, so they can be a label of a metric. The package comment lists them.
-type result string
-
-const (
-	resultRan         result = "ran"
-	resultUnguarded   result = "unguarded"
-	resultDone        result = "done"
-	resultSkipped     result = "skipped"
-	resultPostponed   result = "postponed"
-	resultUnavailable result = "unavailable"
-	resultBusy        result = "busy"
-	resultRefused     result = "refused"
-	resultCanceled    result = "canceled"
 )
 
 // A PostponedError is the error of an attempt that did not run, or was cut off by an outage: River
@@ -47,86 +30,73 @@ func (e *PostponedError) Unwrap() []error {
 	return []error{&rivertype.JobSnoozeError{Duration: e.After}, e.Reason}
 }
 
-// answer returns the error for River after acquire returned err.
-func (a *attempt) answer(err error) error {
-	if a.started {
-		return a.answerRan(err)
-	}
+// answer returns the error for River after a claim.
+func (a *attempt) answer(v claim.Verdict) error {
+	// The deadline of an outer middleware ends a wait, but not the job.
+	timedOut := v.Result == claim.Canceled && errors.Is(a.ctx.Err(), context.DeadlineExceeded)
 	switch {
-	case errors.Is(err, guard.ErrDone):
-		if a.onceKey != a.identity {
-			a.outcome.Skipped = "done" // hooks do not learn it from an auxiliary lease
-		}
-		a.end(resultDone, nil)
+	case a.Started:
+		return a.answerRan(v.Err)
+	case v.Result == claim.Done:
 		return nil
-	case errors.Is(a.ctx.Err(), context.Canceled): // River stops, or has canceled the job
-		a.end(resultCanceled, err)
-		return err
-	case errors.Is(err, guard.ErrBusy):
-		return a.answerBusy(err)
-	case a.ctx.Err() != nil: // the deadline of an outer middleware
-		return a.postpone(resultPostponed, err, a.busyDelay())
-	case errors.Is(err, guard.ErrStore), errors.Is(err, guard.ErrClosed), errors.Is(err, guard.ErrLost):
-		// The lease of WithOnce can be lost while the job waits for its key.
-		return a.postpone(resultUnavailable, err, defaultDelay)
+	case v.Result == claim.Busy, timedOut && errors.Is(v.Err, guard.ErrBusy):
+		return a.answerBusy(v)
+	case timedOut:
+		return a.postpone(claim.Postponed, v.Err, a.busyDelay())
+	case v.Result == claim.Canceled: // River stops, or has canceled the job
+		return v.Err
+	case v.Result == claim.Unavailable:
+		return a.postpone(claim.Unavailable, v.Err, claim.UnavailableDelay)
 	default:
-		a.end(resultRefused, err)
-		a.outcome.Refused = a.named("lease", err)
-		return a.outcome.Refused
+		return a.Refuse(a.named(v.Err))
 	}
+}
+
+// named says of what job an error of its lease is.
+func (a *attempt) named(err error) error {
+	return fmt.Errorf("guardriver: lease of %v: %w", a, err)
 }
 
 // answerRan is answer for a worker that has run.
 func (a *attempt) answerRan(err error) error {
-	a.outcome.Err = err
 	var snooze *rivertype.JobSnoozeError
 	var cancel *rivertype.JobCancelError
 	switch {
-	case errors.As(a.err, &cancel): // River never runs the job again
+	case errors.As(a.Err, &cancel): // River never runs the job again
 	case errors.As(err, &snooze):
-		a.end(resultPostponed, err)
-	case a.err == nil && errors.Is(err, guard.ErrMarker): // the job is done
+		a.End(claim.Postponed, err)
+	case a.Err == nil && errors.Is(err, guard.ErrMarker): // the job is done
 		return nil
-	case claim.IsCutOff(a.ctx, err, a.err):
-		return a.postpone(resultUnavailable, err, defaultDelay)
+	case claim.IsCutOff(a.ctx, err, a.Err):
+		return a.postpone(claim.Unavailable, err, claim.UnavailableDelay)
 	}
 	return err
 }
 
 // answerBusy decides what happens to a job whose key is busy.
-func (a *attempt) answerBusy(err error) error {
-	var b *guard.BusyError
+func (a *attempt) answerBusy(v claim.Verdict) error {
 	policy := a.m.busy
-	a.outcome.Skipped = "busy"
-	if errors.As(err, &b) {
-		a.outcome.Label = b.Label
-		if a.onceKey != a.identity && b.Key == a.onceKey {
-			// A repeat has the lease of WithOnce, and may wait for the key, and not get it. What
-			// became of it is known later.
-			policy = Requeue
-		}
-	}
-	if policy == Skip && len(a.job.Errors) > 0 {
-		// The run that holds the key may be an earlier attempt of this job, which River has
-		// rescued. Its result no longer counts, so the job must not be completed here.
+	// What became of a repeat is known later. So it is of the run that holds the key if that may be
+	// an earlier attempt of this job, which River has rescued: its result no longer counts, so the
+	// job must not be completed here.
+	if v.OfRepeat || policy == Skip && len(a.job.Errors) > 0 {
 		policy = Requeue
 	}
 	switch policy {
 	case Skip:
-		a.end(resultSkipped, err)
+		a.End(claim.Skipped, v.Err)
 		return nil
 	case Fail:
-		a.end(resultBusy, err)
-		return a.named("lease", err)
+		a.End(claim.Busy, v.Err)
+		return a.named(v.Err)
 	default:
-		return a.postpone(resultPostponed, err, a.busyDelay())
+		return a.postpone(claim.Postponed, v.Err, a.busyDelay())
 	}
 }
 
-// The delays of a job that did not run, if WithDelay sets none. The first one of a busy key is
-// doubled each time, so that jobs that wait for long ask seldom.
+// The first delay of a job whose key is busy is doubled each time, so that jobs that wait for long
+// ask seldom.
 const (
-	defaultDelay = 5 * time.Second
 	firstDelay   = time.Second
 	maxDoublings = 4
 )
@@ -143,12 +113,8 @@ func (a *attempt) busyDelay() time.Duration {
 }
 
 // postpone has River snooze the job for WithDelay, or else for the delay.
-func (a *attempt) postpone(r result, reason error, delay time.Duration) error {
-	if a.m.every > 0 {
-		delay = a.m.every
-	}
-	delay += rand.N(delay/4 + time.Millisecond) //nolint:gosec // jitter
-	err := &PostponedError{After: delay, Reason: reason}
-	a.end(r, err)
+func (a *attempt) postpone(r claim.Result, reason error, delay time.Duration) error {
+	err := &PostponedError{After: a.m.core.Postpone(delay), Reason: reason}
+	a.End(r, err)
 	return err
 }

@@ -2,7 +2,6 @@ package guardriver
 
 import (
 	"context"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"strconv"
@@ -128,13 +127,13 @@ func found(job *rivertype.JobRow, key, from string) (string, error) {
 	return key, nil
 }
 
-// identity returns the key under which the store knows a job: a hash, so that what jobs carry does
-// not show in the store.
-func (m *middleware) identity(job *rivertype.JobRow, use, key string) string {
-	scope, name := use+"kind", job.Kind
-	if m.group != "" {
-		scope, name = use+"group", m.group
+// source returns a function that finds the key of a job.
+func (f KeyFunc) source(ctx context.Context, job *rivertype.JobRow) func() (string, error) {
+	return func() (string, error) {
+		key, err := f(ctx, job)
+		if err != nil {
+			return "", err
+		}
+		return found(job, key, "the key")
 	}
-	sum := keys.Hash(scope, name, key)
-	return "river:" + base64.RawURLEncoding.EncodeToString(sum[:])
 }

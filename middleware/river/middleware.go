@@ -2,22 +2,18 @@ package guardriver
 
 import (
 	"context"
-	"errors"
-	"strings"
-	"unicode/utf8"
 
 	"github.com/riverqueue/river/rivertype"
 
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/middleware/internal/claim"
 	"github.com/seed-1795987d/onerun/middleware/internal/refused"
 )
 
 // middleware is what New makes.
 type middleware struct {
 	settings
-	guard *guard.Guard
-	opts  []guard.Option // of every lease
-	name  string         // theirs, or ""
+	core *claim.Core
 }
 
 var (
@@ -47,59 +43,19 @@ var (
 // also in several clients.
 func New(g *guard.Guard, key KeyFunc, opts ...Option) (rivertype.WorkerMiddleware, error) {
 	s := settings{key: key}
+	s.Adapter, s.TTL, s.Unguarded, s.OfOne = "river", defaultTTL, ErrUnguarded, "WithJobLease"
 	refused.Apply(&s.List, &s, opts)
-	if g == nil {
-		s.Refuse("guard", nil, "must not be nil")
+	if s.key == nil { // one lease does for both
+		s.key, s.onceBy = s.onceBy, nil
 	}
-	if s.key == nil && s.onceBy == nil {
+	if s.Apart = s.onceBy != nil && s.Once > 0; s.key == nil {
 		s.Refuse("key", nil, "must not be nil, unless WithOnce has one")
 	}
-	m := &middleware{settings: s, guard: g}
-	if g != nil {
-		m.setLease(g)
+	core, err := claim.New(g, s.Settings)
+	if err != nil {
+		return nil, err
 	}
-	if m.Err != nil {
-		return nil, m.Err
-	}
-	return m, nil
-}
-
-// setLease sets the options of every lease, and refuses those that cannot work.
-func (m *middleware) setLease(g *guard.Guard) {
-	a := g.Adapter()
-	if !a.Given("WithTTL") {
-		m.opts = append(m.opts, guard.WithTTL(defaultTTL))
-	}
-	m.opts = append(append(m.opts, m.lease...), guard.WithWait(0), a.Probe())
-	m.Err = errors.Join(m.Err, a.Check(m.refusedOptions(), m.lease...))
-	m.name = a.Name(m.opts...)
-	for _, opts := range [][]guard.Option{m.opts, append(m.opts, guard.WithOnce(m.once), guard.WithLimit(0))} {
-		if err := g.Check("river", opts...); err != nil {
-			m.Err = errors.Join(m.Err, err)
-			break
-		}
-	}
-}
-
-// refusedOptions returns the options of the leases that the middleware cannot honor, and why.
-func (s *settings) refusedOptions() map[string]string {
-	const owner = "cannot be that of all jobs, which would hold their keys together: use WithJobLease"
-	no := s.refusedOfJob()
-	no["WithOwner"], no["WithOwnerFrom"] = owner, owner
-	return no
-}
-
-// refusedOfJob is refusedOptions for the options of a single job.
-func (s *settings) refusedOfJob() map[string]string {
-	no := map[string]string{
-		"WithWait": "has no effect here: WithWait of guardriver sets how long a job waits",
-		"WithOnce": "has no effect here: WithOnce of guardriver keeps out repeats",
-	}
-	if s.key == nil {
-		const alone = "needs a key in New: one job at a time holds the key of WithOnce"
-		no["WithLimit"], no["WithShared"] = alone, alone
-	}
-	return no
+	return &middleware{settings: s, core: core}, nil
 }
 
 // IsMiddleware marks the middleware for River.
@@ -111,15 +67,4 @@ func (m *middleware) IsPlugin() bool { return true }
 // Work runs a job, or has River run it later.
 func (m *middleware) Work(ctx context.Context, job *rivertype.JobRow, doInner func(context.Context) error) error {
 	return m.newAttempt(ctx, job, doInner).work()
-}
-
-// maxName is the length of the longest name that guard.WithName takes.
-const maxName = 128
-
-// kindName returns the kind of a job as a name.
-func kindName(kind string) string {
-	if len(kind) > maxName || strings.Contains(kind, "\x00") || !utf8.ValidString(kind) {
-		return "river"
-	}
-	return kind
 }

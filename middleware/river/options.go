@@ -2,20 +2,16 @@ package guardriver
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/riverqueue/river/rivertype"
 
 	"github.com/seed-1795987d/onerun/guard"
-	"github.com/seed-1795987d/onerun/middleware/internal/refused"
+	"github.com/seed-1795987d/onerun/middleware/internal/claim"
 )
 
 // defaultTTL is how long the key of a process that has died stays busy.
 const defaultTTL = 15 * time.Second
-
-// maxDelay bounds WithDelay. What is added to it must fit a time.Duration.
-const maxDelay = 10 * 365 * 24 * time.Hour
 
 // A BusyPolicy is what happens to a job whose key another run holds.
 type BusyPolicy int
@@ -36,28 +32,18 @@ type Option func(*settings)
 
 // settings are what the options have set.
 type settings struct {
-	refused.List
+	claim.Settings
 
 	key    KeyFunc
-	group  string
 	busy   BusyPolicy
-	every  time.Duration
-	wait   time.Duration
-	once   time.Duration
 	onceBy KeyFunc
 	perJob func(context.Context, *rivertype.JobRow) []guard.Option
-	lease  []guard.Option
 }
 
 // WithGroup makes jobs of several kinds share their keys, if their middlewares name the same group.
 // Otherwise, each kind has keys of its own. Defaults to "", no group.
 func WithGroup(name string) Option {
-	return func(s *settings) {
-		if name == "" {
-			s.Refuse("WithGroup", nil, "must not be empty")
-		}
-		s.group = name
-	}
+	return func(s *settings) { s.WithGroup(name) }
 }
 
 // WithBusy sets what happens to a job whose key another run holds. Defaults to Requeue.
@@ -75,12 +61,7 @@ func WithBusy(b BusyPolicy) Option {
 // doubles up to 16 s each time that the job is snoozed, and to 5 s if the store is unavailable. At
 // most ten years.
 func WithDelay(d time.Duration) Option {
-	return func(s *settings) {
-		s.NotNegative(&s.every, "WithDelay", d)
-		if d > maxDelay {
-			s.Refuse("WithDelay", d, fmt.Sprintf("must be at most %v", maxDelay))
-		}
-	}
+	return func(s *settings) { s.WithDelay(d, claim.LongestDelay) }
 }
 
 // WithWait lets a job wait for its key in its worker, for up to d, before WithBusy decides. The
@@ -90,7 +71,7 @@ func WithDelay(d time.Duration) Option {
 // nothing else: jobs of one key can occupy all workers. With WithOnce, d bounds the wait for both
 // leases. Defaults to 0: jobs do not wait in workers.
 func WithWait(d time.Duration) Option {
-	return func(s *settings) { s.NotNegative(&s.wait, "WithWait", d) }
+	return func(s *settings) { s.WithWait(d) }
 }
 
 // WithOnce keeps out repeats for the window after a run whose worker returned nil. The KeyFunc says
@@ -102,7 +83,7 @@ func WithWait(d time.Duration) Option {
 // that key. With none (nil) there is one lease, on the key of by. Defaults to no marker.
 func WithOnce(window time.Duration, by KeyFunc) Option {
 	return func(s *settings) {
-		s.Positive(&s.once, "WithOnce", window)
+		s.WithOnce(window)
 		if by == nil {
 			s.Refuse("WithOnce", nil, "must have a function that says what a repeat is")
 		}
@@ -122,7 +103,7 @@ func WithOnce(window time.Duration, by KeyFunc) Option {
 // has no name, the name is the kind of the job. Defaults to the options of the Guard, with a TTL of
 // 15 s if guard.New was given none.
 func WithLease(opts ...guard.Option) Option {
-	return func(s *settings) { s.lease = append(s.lease, opts...) }
+	return func(s *settings) { s.WithLease(opts) }
 }
 
 // WithJobLease adds options for the lease of a single job, such as guard.WithLimit with a number

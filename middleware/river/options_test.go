@@ -59,7 +59,7 @@ func TestOptions_thatCannotWork(t *testing.T) {
 		"WithDelay -1s ":     guardriver.WithDelay(-time.Second),
 		"WithDelay 2562047h": guardriver.WithDelay(math.MaxInt64),
 		"WithWait -1ns ":     guardriver.WithWait(-1),
-		"WithOnce 0s ":       guardriver.WithOnce(0, guardriver.FromKind()),
+		"WithOnce -1ns ":     guardriver.WithOnce(-1, guardriver.FromKind()),
 		"WithOnce: ":         guardriver.WithOnce(time.Hour, nil),
 		"WithJobLease: ":     guardriver.WithJobLease(nil),
 		"WithName ":          guardriver.WithLease(guard.WithName(strings.Repeat("n", 129))),

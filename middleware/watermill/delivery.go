@@ -1,9 +1,11 @@
 package guardwatermill
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 
@@ -19,62 +21,64 @@ type delivery struct {
 
 	ctx      context.Context // the message's
 	handler  string          // its name in the router
-	key      string
 	produced []*message.Message
-	err      error // what the handler returned
-	outcome  guard.Outcome
+	claim.Attempt
 }
+
+func (m *middleware) newDelivery(msg *message.Message, next message.HandlerFunc) *delivery {
+	ctx := msg.Context()
+	handler := message.HandlerNameFromCtx(ctx)
+	return &delivery{m: m, msg: msg, next: next, ctx: ctx, handler: handler, Attempt: m.core.Begin(ctx, handler)}
+}
+
+// String names the message in errors.
+func (d *delivery) String() string { return fmt.Sprintf("a message of handler %q", d.handler) }
 
 // process runs the handler, or finds what it has produced before. It returns what is for the
 // router.
 func (d *delivery) process() ([]*message.Message, error) {
-	d.ctx = d.msg.Context()
-	d.handler = message.HandlerNameFromCtx(d.ctx)
-	d.outcome = d.m.core.Begin(d.handler)
-	d.outcome.Result = "refused" // if the KeyFunc panics
-	defer func() { d.m.core.Report(d.ctx, d.outcome) }()
-	key, err := d.m.key(d.msg)
-	if errors.Is(err, ErrUnguarded) {
-		d.outcome.Result = "unguarded"
-		d.produced, d.outcome.Err = d.handle(d.ctx)
-		return d.produced, d.outcome.Err
+	defer d.Report()
+	err := d.Identify(claim.Source{Kind: d.handler, Of: d.String, Key: func() (string, error) {
+		key, err := d.m.key(d.msg)
+		if err != nil {
+			return "", err
+		}
+		return found(d.msg, key, "the key")
+	}})
+	switch {
+	case err != nil:
+		return d.refuse(err)
+	case d.Identity == "":
+		err := d.Unguarded(func() error { return d.handle(d.ctx) })
+		return d.produced, err
 	}
-	if err == nil {
-		d.key, err = found(d.msg, key, "the key")
-	}
-	if err != nil {
-		return d.refuse(fmt.Errorf("guardwatermill: key of a message of handler %q: %w", d.handler, err))
-	}
-	return d.answer(d.m.core.Do(d.ctx, d.m.core.Identity(d.handler, d.key), d.outcome.Name, d.m.wait, d.run))
+	return d.answer(d.Do(d.ctx, d.m.Wait, d.run))
 }
 
 // run calls the handler under the lease of ctx, and makes what it has produced the record of the
 // marker.
-func (d *delivery) run(ctx context.Context, lease *guard.Lease) error {
-	d.outcome.Result, d.outcome.Fence = "ran", guard.Fence(ctx)
-	d.produced, d.err = d.handle(context.WithValue(ctx, runKey{}, d.key))
-	if d.err != nil || d.m.Once == 0 {
-		return d.err
+func (d *delivery) run(ctx context.Context, marker *guard.Lease) error {
+	err := d.Call(func() error { return d.handle(context.WithValue(ctx, runKey{}, d.Key)) })
+	if err != nil || marker == nil {
+		return err
 	}
 	record, err := encode(d.produced, d.m.record)
 	if err == nil {
-		err = lease.SetRecord(record)
+		err = marker.SetRecord(record)
 	}
 	if err != nil {
-		lease.DiscardMarker()
-		d.outcome.Refused = err
+		marker.DiscardMarker()
+		d.Outcome.Refused = err
 	}
 	return nil
 }
 
 // handle calls the handler in ctx, and gives the message its context back.
-func (d *delivery) handle(ctx context.Context) ([]*message.Message, error) {
+func (d *delivery) handle(ctx context.Context) (err error) {
 	d.msg.SetContext(ctx)
 	defer d.msg.SetContext(d.ctx)
-	d.outcome.Aborted = true
-	produced, err := d.next(d.msg)
-	d.outcome.Aborted = false
-	return produced, err
+	d.produced, err = d.next(d.msg)
+	return err
 }
 
 // detach gives the produced messages a context that does not end with the lease: publishers may
@@ -89,64 +93,68 @@ func (d *delivery) detach() {
 
 // answer returns what is for the router after a claim.
 func (d *delivery) answer(v claim.Verdict) ([]*message.Message, error) {
-	d.outcome.Err, d.outcome.Label = v.Err, v.Label
 	switch v.Result {
 	case claim.Ran:
 		var closed *guard.ClosedError
 		switch {
-		case errors.As(v.Err, &closed), claim.IsCutOff(d.ctx, v.Err, d.err):
-			return d.postpone("ran", v.Err)
+		case errors.As(v.Err, &closed), claim.IsCutOff(d.ctx, v.Err, d.Err):
+			return d.postpone(claim.Ran, v.Err)
 		case errors.Is(v.Err, guard.ErrLost):
 			return nil, v.Err
 		}
 		d.detach()
-		return d.produced, d.err // also if the marker may be missing
+		return d.produced, d.Err // also if the marker may be missing
 	case claim.Done:
-		d.outcome.Result, d.outcome.Skipped = "done", "done"
 		produced, err := decode(v.Record)
 		if err != nil {
 			return d.refuse(err)
 		}
 		return produced, nil
 	case claim.Busy:
-		d.outcome.Skipped = "busy"
 		return d.answerBusy(v.Err)
 	case claim.Unavailable:
-		return d.postpone("unavailable", v.Err)
+		return d.postpone(claim.Unavailable, v.Err)
 	case claim.Canceled:
-		d.outcome.Result = "canceled"
 		return nil, &PostponedError{Err: v.Err}
-	case claim.Refused:
+	default:
+		return d.refuse(fmt.Errorf("guardwatermill: lease of %v: %w", d, v.Err))
 	}
-	return d.refuse(fmt.Errorf("guardwatermill: lease of a message of handler %q: %w", d.handler, v.Err))
 }
 
 // answerBusy returns what is for the router if the key is busy.
 func (d *delivery) answerBusy(err error) ([]*message.Message, error) {
 	switch d.m.busy {
 	case Skip:
-		d.outcome.Result = "skipped"
+		d.End(claim.Skipped, err)
 		return nil, nil
 	case Fail:
-		d.outcome.Result = "busy"
-		pause(d.ctx, d.m.delay)
-		return nil, fmt.Errorf("guardwatermill: message of handler %q: %w", d.handler, err)
+		d.pause()
+		return nil, fmt.Errorf("guardwatermill: %v: %w", d, err)
 	case Requeue:
 	}
-	return d.postpone("postponed", err)
+	return d.postpone(claim.Postponed, err)
 }
 
 // postpone returns the error for a message that comes again, after the delay.
-func (d *delivery) postpone(result string, err error) ([]*message.Message, error) {
+func (d *delivery) postpone(r claim.Result, err error) ([]*message.Message, error) {
 	postponed := &PostponedError{Err: err}
-	d.outcome.Result, d.outcome.Err = result, postponed
-	pause(d.ctx, d.m.delay)
+	d.End(r, postponed)
+	d.pause()
 	return nil, postponed
 }
 
 // refuse returns the error for a message that cannot be handled as it is, after the delay.
 func (d *delivery) refuse(err error) ([]*message.Message, error) {
-	d.outcome.Result, d.outcome.Skipped, d.outcome.Err, d.outcome.Refused = "refused", "", err, err
-	pause(d.ctx, d.m.delay)
-	return nil, err
+	d.pause()
+	return nil, d.Refuse(err)
+}
+
+// pause waits for the delay, or until the message's context ends.
+func (d *delivery) pause() {
+	t := time.NewTimer(cmp.Or(d.m.Delay, defaultDelay))
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-d.ctx.Done():
+	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 
@@ -39,8 +38,8 @@ type middleware struct {
 // guard.WithNamespace or guard.WithoutNamespace. The Guard remains the caller's, to be closed after
 // the router. The middleware is safe for concurrent use.
 func New(g *guard.Guard, key KeyFunc, opts ...Option) (message.HandlerMiddleware, error) {
-	s := settings{wait: defaultWait, delay: defaultDelay, record: defaultRecord}
-	s.Adapter, s.TTL = "watermill", defaultTTL
+	s := settings{record: defaultRecord}
+	s.Adapter, s.TTL, s.Wait, s.Unguarded = "watermill", defaultTTL, defaultWait, ErrUnguarded
 	refused.Apply(&s.List, &s, opts)
 	if key == nil {
 		s.Refuse("key", nil, "must not be nil")
@@ -58,8 +57,7 @@ func New(g *guard.Guard, key KeyFunc, opts ...Option) (message.HandlerMiddleware
 
 func (m *middleware) wrap(next message.HandlerFunc) message.HandlerFunc {
 	return func(msg *message.Message) ([]*message.Message, error) {
-		d := &delivery{m: m, msg: msg, next: next}
-		return d.process()
+		return m.newDelivery(msg, next).process()
 	}
 }
 
@@ -94,14 +92,4 @@ type runKey struct{}
 func Key(ctx context.Context) string {
 	key, _ := ctx.Value(runKey{}).(string)
 	return key
-}
-
-// pause waits for d, or until the context ends.
-func pause(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
-	}
 }

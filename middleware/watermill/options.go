@@ -1,7 +1,6 @@
 package guardwatermill
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/seed-1795987d/onerun/guard"
@@ -26,8 +25,6 @@ type settings struct {
 	claim.Settings
 
 	busy   BusyPolicy
-	wait   time.Duration
-	delay  time.Duration
 	record int
 }
 
@@ -53,7 +50,7 @@ const (
 // publish them. Consumers of these messages find repeats by the UUID (FromUUID). Defaults to no
 // marker: one message of a key is handled at a time.
 func WithOnce(window time.Duration) Option {
-	return func(s *settings) { s.NotNegative(&s.Once, "WithOnce", window) }
+	return func(s *settings) { s.WithOnce(window) }
 }
 
 // WithMaxRecord sets how many bytes of produced messages are kept for repeats. If a handler
@@ -78,19 +75,14 @@ func WithBusy(b BusyPolicy) Option {
 // the time after which the broker delivers a message again, which is AckWait, the visibility
 // timeout or consumer_timeout. The end of the message's context ends the wait. Defaults to 20 s.
 func WithWait(d time.Duration) Option {
-	return func(s *settings) { s.NotNegative(&s.wait, "WithWait", d) }
+	return func(s *settings) { s.WithWait(d) }
 }
 
 // WithDelay sets how long a message that was not handled stays here before it goes back to the
 // broker, which may deliver it again at once. Its key was busy, the store was unavailable, or it
 // has no key. Defaults to 1 s. At most an hour.
 func WithDelay(d time.Duration) Option {
-	return func(s *settings) {
-		s.Positive(&s.delay, "WithDelay", d)
-		if d > maxDelay {
-			s.Refuse("WithDelay", d, fmt.Sprintf("must be at most %v", maxDelay))
-		}
-	}
+	return func(s *settings) { s.WithDelay(d, maxDelay) }
 }
 
 // WithGroup makes several handlers share their keys, if their middlewares name the same group. With
@@ -98,12 +90,7 @@ func WithDelay(d time.Duration) Option {
 // the same work. Defaults to "", no group: each handler has keys of its own, by its name in the
 // router.
 func WithGroup(name string) Option {
-	return func(s *settings) {
-		if name == "" {
-			s.Refuse("WithGroup", nil, "must not be empty")
-		}
-		s.Group = name
-	}
+	return func(s *settings) { s.WithGroup(name) }
 }
 
 // WithLease sets options of the leases, such as guard.WithTTL and guard.WithHook. guard.WithFair
@@ -115,5 +102,5 @@ func WithGroup(name string) Option {
 // name is that of the handler. Defaults to the options of the Guard, with a TTL of 15 s if
 // guard.New was given none.
 func WithLease(opts ...guard.Option) Option {
-	return func(s *settings) { s.Lease = append(s.Lease, opts...) }
+	return func(s *settings) { s.WithLease(opts) }
 }

@@ -1,208 +1,238 @@
-// Package claim runs the handler of a message or a job under a lease, or says why it did not run.
-// The adapters of brokers and of job queues share it.
 package claim
 
 import (
 	"context"
-	"encoding/base64"
 	"errors"
+	"fmt"
 	"slices"
-	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/seed-1795987d/onerun/guard"
-	"github.com/seed-1795987d/onerun/middleware/internal/keys"
-	"github.com/seed-1795987d/onerun/middleware/internal/refused"
 )
 
-// Settings are what an adapter needs, however its broker works.
-type Settings struct {
-	refused.List
+// An Attempt is one message that has come, until it is answered.
+type Attempt struct {
+	core *Core
+	ctx  context.Context // the message's
 
-	Adapter string // "watermill", of the package guardwatermill
-	Group   string // of kinds of work that share their keys, or ""
-	Once    time.Duration
-	TTL     time.Duration // if neither guard.New nor Lease has one
-	Lease   []guard.Option
+	Key      string         // that the KeyFunc returned
+	Identity string         // the key of the lease of the run, or "": it needs none
+	Marker   string         // the key of the lease that leaves the done marker, or ""
+	lease    []guard.Option // of this message
+
+	Started bool  // the handler was called
+	Err     error // what it returned
+	Outcome guard.Outcome
 }
 
-// A Core is what an adapter keeps for all of its messages. It is safe for concurrent use.
-type Core struct {
-	Settings
-	guard *guard.Guard
-	opts  []guard.Option // of every lease
-	name  string         // theirs, or ""
-}
-
-// New returns the Core for a Guard. All that cannot work is in one error, of *guard.SettingError.
-func New(g *guard.Guard, s Settings) (*Core, error) {
-	c := &Core{Settings: s, guard: g}
-	if g == nil {
-		c.Refuse("guard", nil, "must not be nil")
-		return nil, c.Err
-	}
-	a := g.Adapter()
-	if !a.Given("WithTTL") {
-		c.opts = append(c.opts, guard.WithTTL(s.TTL))
-	}
-	c.opts = append(append(c.opts, s.Lease...), guard.WithWait(0), a.Probe())
-	check := c.opts
-	if s.Once > 0 {
-		c.opts = append(c.opts, guard.WithOnce(s.Once))
-		// a limit is refused by its own name
-		check = append(slices.Clip(c.opts), guard.WithLimit(0))
-	}
-	c.name = a.Name(c.opts...)
-	c.Err = errors.Join(c.Err, a.Check(c.unused(), s.Lease...), g.Check(s.Adapter, check...))
-	if c.Err != nil {
-		return nil, c.Err
-	}
-	return c, nil
-}
-
-// unused returns the options of guard that the adapter cannot honor, and why.
-func (c *Core) unused() map[string]string {
-	const owner = "cannot be that of all messages, which would hold their keys together"
-	mine := "guard" + c.Adapter
-	no := map[string]string{
-		"WithWait":      "has no effect here: WithWait of " + mine + " sets how long a message waits",
-		"WithOnce":      "has no effect here: WithOnce of " + mine + " keeps out repeats",
-		"WithOwner":     owner,
-		"WithOwnerFrom": owner,
-	}
-	if c.Once > 0 {
-		const alone = "cannot be combined with WithOnce: a record is of one run"
-		no["WithLimit"], no["WithShared"] = alone, alone
-	}
-	return no
-}
-
-// Identity returns the key under which the store knows a key of a kind of work: a hash, so that
-// what messages carry does not show in the store, and has none of its characters. A key with a
-// marker and one without are different ones, so that one adapter can be inside of another.
-func (c *Core) Identity(kind, key string) string {
-	use := "kind"
-	if c.Group != "" {
-		use, kind = "group", c.Group
-	}
-	if c.Once > 0 {
-		use = "once " + use
-	}
-	sum := keys.Hash(use, kind, key)
-	return c.Adapter + ":" + base64.RawURLEncoding.EncodeToString(sum[:])
-}
-
-// Begin returns the Outcome of a message that has come. Its name is that of guard.WithName, or else
-// the kind of work.
-func (c *Core) Begin(kind string) guard.Outcome {
+// Begin returns the Attempt of a message that has come. The name of its Outcome is that of
+// guard.WithName, or else the kind of work.
+func (c *Core) Begin(ctx context.Context, kind string) Attempt {
 	o := guard.Outcome{Adapter: c.Adapter, Name: c.name, Start: time.Now()}
 	if o.Name == "" {
 		o.Name = c.nameOf(kind)
 	}
-	return o
+	return Attempt{core: c, ctx: ctx, Outcome: o}
 }
 
-// longestName is the longest name that guard.WithName takes.
-const longestName = 128
+// A Source finds what the leases of a message need. Its functions may be nil.
+type Source struct {
+	Kind string                 // of work
+	Of   func() string          // names the message in errors
+	Key  func() (string, error) // never an empty key
+	// Once finds the key of the marker, if Settings.Apart.
+	Once  func() (string, error)
+	Lease func() []guard.Option
+}
 
-func (c *Core) nameOf(kind string) string {
-	if kind == "" || len(kind) > longestName || strings.Contains(kind, "\x00") || !utf8.ValidString(kind) {
-		return c.Adapter
+// Identify sets the keys and the options of the leases.
+func (a *Attempt) Identify(s Source) error {
+	a.End(Refused, nil) // if a function panics
+	err := a.find(s)
+	if err != nil {
+		return fmt.Errorf("guard%s: key of %s: %w", a.core.Adapter, s.Of(), err)
 	}
-	return kind
+	if a.Identity == "" || s.Lease == nil {
+		return nil
+	}
+	a.lease = s.Lease()
+	adapter := a.core.Guard.Adapter()
+	if err := adapter.CheckOptions(a.core.unusedOfOne(), a.lease...); err != nil {
+		return fmt.Errorf("guard%s: lease of %s: %w", a.core.Adapter, s.Of(), err)
+	}
+	if name := adapter.Name(append(slices.Clip(a.core.opts), a.lease...)...); name != "" {
+		a.Outcome.Name = name
+	}
+	return nil
 }
 
-// Report notifies hooks of the end of a message.
-func (c *Core) Report(ctx context.Context, o guard.Outcome) {
-	o.Duration = time.Since(o.Start)
-	c.guard.Adapter().Report(ctx, o, c.Lease...)
+// find sets the keys.
+func (a *Attempt) find(s Source) (err error) {
+	c := a.core
+	marked := c.Once > 0 && !c.Apart
+	if a.Key, a.Identity, err = c.find(s.Kind, s.Key, marked); err != nil {
+		return err
+	}
+	if marked {
+		a.Marker = a.Identity
+	}
+	if !c.Apart {
+		return nil
+	}
+	key, marker, err := c.find(s.Kind, s.Once, true)
+	if a.Marker = marker; a.Identity == "" { // one lease does for both
+		a.Key, a.Identity = key, marker
+	}
+	return err
 }
 
-// A Result is what a claim has led to.
-type Result int
+// find returns the key of a function and the one under which the store knows it, or neither.
+func (c *Core) find(kind string, f func() (string, error), marker bool) (key, identity string, err error) {
+	key, err = f()
+	if c.Unguarded != nil && errors.Is(err, c.Unguarded) {
+		return "", "", nil
+	}
+	return key, c.identity(kind, key, marker), err
+}
 
-// The results.
+// A Result is how an attempt has ended, for guard.Outcome.Result. The results are few and fixed, so
+// they can be a label of a metric.
+type Result string
+
+// The results of a Verdict.
 const (
 	// Ran means that the handler ran under the lease. Err is nil, what the handler returned, a
 	// *guard.LostError, or a *guard.MarkerError.
-	Ran Result = iota
+	Ran Result = "ran"
 	// Done means that the work was done before. Verdict.Record is what that run has kept.
-	Done
+	Done Result = "done"
 	// Busy means that the key is still busy after the wait.
-	Busy
+	Busy Result = "busy"
 	// Unavailable means that the store was unavailable, or the Guard closed.
-	Unavailable
+	Unavailable Result = "unavailable"
 	// Canceled means that the message's context has ended before its handler began.
-	Canceled
+	Canceled Result = "canceled"
 	// Refused means that the claim cannot work, however often it is tried.
-	Refused
+	Refused Result = "refused"
+)
+
+// Further results, which an adapter makes of a Verdict.
+const (
+	Unguarded Result = "unguarded" // the handler ran without a lease
+	Skipped   Result = "skipped"   // the message has ended, because its key was busy
+	Postponed Result = "postponed" // the message comes back, because its key was busy
 )
 
 // A Verdict is how a claim ended.
 type Verdict struct {
 	Result Result
-	Record []byte        // of Done
-	Left   time.Duration // of Busy: for how long the lease in the way lasts, at most
-	Label  string        // of Done and Busy: that of the other run
+	Record []byte // of Done
 	Err    error
+	// OfRepeat means that only the key of the marker is busy: a repeat holds it, and may be about
+	// to find the other key busy.
+	OfRepeat bool
 }
 
-// Do runs f under the lease of a key that Identity has returned, if it gets the lease within wait.
-// name is that of the Outcome. If f returns an error, panics or ends its goroutine, or if the lease
-// is lost, there is no marker.
-func (c *Core) Do(ctx context.Context, key, name string, wait time.Duration, f func(ctx context.Context, l *guard.Lease) error) Verdict {
+// Do runs f under the leases of the keys of Identify, if it gets them within wait. ctx is that of
+// the message, or one that is derived from it and may end earlier. marker is the
+// lease that leaves the done marker, or nil. If f returns an error, panics or ends its goroutine,
+// or if the lease is lost, there is no marker. The Outcome then says how the claim ended.
+func (a *Attempt) Do(ctx context.Context, wait time.Duration, f func(ctx context.Context, marker *guard.Lease) error) Verdict {
 	ran := false
-	opts := append(slices.Clip(c.opts), guard.WithName(name))
+	run := func(ctx context.Context, marker *guard.Lease) error {
+		ran = true
+		a.End(Ran, nil)
+		a.Outcome.Fence, a.Outcome.Skipped, a.Outcome.Label = guard.Fence(ctx), "", ""
+		return f(ctx, marker)
+	}
+	c, until := a.core, time.Now().Add(wait)
+	var err error
+	switch a.Marker {
+	case "":
+		err = c.Guard.Do(ctx, a.Identity, func(ctx context.Context) error { return run(ctx, nil) }, a.options(wait)...)
+	case a.Identity:
+		err = c.Guard.Do(ctx, a.Identity, func(ctx context.Context) error {
+			marker, _ := guard.FromContext(ctx)
+			return run(ctx, marker)
+		}, c.marked(a.options(wait))...)
+	default:
+		err = c.Guard.Do(ctx, a.Marker, func(ctx context.Context) error {
+			marker, _ := guard.FromContext(ctx)
+			// the rest of the wait, which is for both leases
+			return c.Guard.Do(ctx, a.Identity, func(ctx context.Context) error { return run(ctx, marker) }, a.options(time.Until(until))...)
+		}, append(c.marked(a.options(wait)), c.Guard.Adapter().Auxiliary())...)
+	}
+	return a.judge(ran, err)
+}
+
+// options returns the options of a lease of the message.
+func (a *Attempt) options(wait time.Duration) []guard.Option {
+	opts := append(slices.Clip(a.core.opts), guard.WithName(a.Outcome.Name))
 	if wait > 0 {
 		opts = append(opts, guard.WithWait(wait))
 	}
-	err := c.guard.Do(ctx, key, func(ctx context.Context) error {
-		ran = true
-		l, _ := guard.FromContext(ctx)
-		return f(ctx, l)
-	}, opts...)
-	v := Verdict{Err: err}
+	return append(opts, a.lease...)
+}
+
+// judge says what the error of Guard.Do means.
+func (a *Attempt) judge(ran bool, err error) Verdict {
+	v := Verdict{Result: Refused, Err: err}
+	if !ran {
+		a.Outcome.Label, a.Outcome.Skipped = "", ""
+	}
 	var done *guard.DoneError
 	var busy *guard.BusyError
 	switch {
 	case ran:
 		v.Result = Ran
 	case errors.As(err, &done):
-		v.Result, v.Record, v.Label, v.Err = Done, done.Record, done.Label, nil
-	case ctx.Err() != nil:
-		v.Result = Canceled
+		v.Result, v.Record, v.Err = Done, done.Record, nil
+		a.Outcome.Label = done.Label
+		if a.Marker != a.Identity {
+			a.Outcome.Skipped = "done" // hooks do not learn it from an auxiliary lease
+		}
 	case errors.As(err, &busy):
-		v.Result, v.Left, v.Label = Busy, busy.Left, busy.Label
-	case errors.Is(err, guard.ErrStore), errors.Is(err, guard.ErrClosed):
+		v.Result, v.OfRepeat = Busy, a.Marker != a.Identity && busy.Key == a.Marker
+		a.Outcome.Label, a.Outcome.Skipped = busy.Label, "busy"
+	case errors.Is(err, guard.ErrStore), errors.Is(err, guard.ErrClosed), errors.Is(err, guard.ErrLost):
+		// the marker's lease can be lost while the message waits for the other one
 		v.Result = Unavailable
-	default:
-		v.Result = Refused
 	}
+	if !ran && v.Result != Done && a.ctx.Err() != nil {
+		v.Result = Canceled
+		a.Outcome.Skipped = ""
+	}
+	a.End(v.Result, v.Err)
 	return v
 }
 
-// IsCutOff reports whether a run was ended that had not failed: its lease expired because the store
-// could not renew it, or Guard.Close revoked it, and the handler returned the error of its context.
-// A lease that ends for another reason, such as WithMaxHold, would end the next run in the same
-// way. ctx is the one from before the run, err how the run ended, and returned what its handler
-// returned.
-func IsCutOff(ctx context.Context, err, returned error) bool {
-	var lost *guard.LostError
-	var closed *guard.ClosedError
-	outage := errors.As(err, &lost) && lost.Reason == guard.LossExpired && lost.Renew != nil
-	if ctx.Err() != nil || !outage && !errors.As(err, &closed) {
-		return false
-	}
-	// errors.Is would also look into an errors.Join, which has an error of the handler's own
-	for e := returned; e != nil; e = errors.Unwrap(e) {
-		switch e.(type) { //nolint:errorlint // see above
-		case *guard.LostError, *guard.ClosedError: // the cause of its context
-			return true
-		}
-		if e == context.Canceled { //nolint:errorlint // see above
-			return true
-		}
-	}
-	return false
+// Call calls the handler.
+func (a *Attempt) Call(f func() error) error {
+	a.Started, a.Outcome.Aborted = true, true
+	a.Err = f()
+	a.Outcome.Aborted = false
+	return a.Err
+}
+
+// Unguarded calls the handler of a message that needs no lease.
+func (a *Attempt) Unguarded(f func() error) error {
+	a.End(Unguarded, nil)
+	a.Outcome.Err = a.Call(f)
+	return a.Err
+}
+
+// End sets the result of the Outcome.
+func (a *Attempt) End(r Result, err error) { a.Outcome.Result, a.Outcome.Err = string(r), err }
+
+// Refuse ends the attempt because of a mistake in the setup.
+func (a *Attempt) Refuse(err error) error {
+	a.End(Refused, err)
+	a.Outcome.Skipped, a.Outcome.Refused = "", err
+	return err
+}
+
+// Report notifies hooks. It is called when the message has its answer, or a function has panicked.
+func (a *Attempt) Report() {
+	a.Outcome.Duration = time.Since(a.Outcome.Start)
+	a.core.Guard.Adapter().Report(a.ctx, a.Outcome, append(slices.Clip(a.core.Lease), a.lease...)...)
 }
