@@ -87,4 +87,4 @@ demo:
 	go run ./internal/verify/demo/lottery -kill
 
 tools: $(GOBIN)/golangci-lint
-	$(INSTALL) redis postgres mysql etcd oldest-etcd chromium spin promtool shells fleets
+	$(INSTALL) redis postgres mysql etcd oldest-etcd rabbitmq chromium spin promtool shells fleets

@@ -1,7 +1,8 @@
 #!/bin/sh
 # install.sh NAME...: installs what tests need and this machine lacks, on Debian and Ubuntu. make
-# runs it. The names are redis, postgres, mysql, etcd, oldest-etcd (that of Debian), chromium, spin,
-# promtool, shells (zsh and fish) and fleets (redis-py, and libraries of Node.js in bin/fleets).
+# runs it. The names are redis, postgres, mysql, etcd, oldest-etcd (that of Debian), rabbitmq,
+# chromium, spin, promtool, shells (zsh and fish) and fleets (redis-py, and libraries of Node.js in
+# bin/fleets).
 set -eu
 cd "$(dirname "$0")/../.."
 export PATH="$PATH:/usr/sbin:$PWD/bin"
@@ -51,6 +52,12 @@ for name in "$@"; do
 		;;
 	etcd) # the go command builds it, and keeps it in its cache
 		(cd internal/testkit/etcdtest/server && GOWORK=off GOFLAGS=-trimpath CGO_ENABLED=0 go tool -n go.etcd.io/etcd/server/v3 >/dev/null)
+		;;
+	rabbitmq)
+		test -x /usr/lib/rabbitmq/bin/rabbitmq-server || {
+			packages "RabbitMQ is missing" --no-install-recommends rabbitmq-server
+			stop rabbitmq-server
+		}
 		;;
 	chromium) # Debian's name, Ubuntu's, and that of Google's build
 		has chromium || has chromium-browser || has google-chrome ||

@@ -2,6 +2,7 @@
 package daemon
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"os/exec"
@@ -25,6 +26,9 @@ type Daemon struct {
 	User string    // runs the server in the place of root
 	Stop os.Signal // ends the server with its clients
 	Thaw func()    // lets a frozen server go on
+
+	Env      []string      // of the commands, or nil for that of the test
+	Patience time.Duration // how long it may take to start, or 0 for the constant
 
 	Dir     string // with the data, the socket and the log
 	Process *processtest.Process
@@ -74,7 +78,7 @@ func (d *Daemon) Command(program string, args ...string) (*exec.Cmd, error) {
 		program = filepath.Join(d.Bin, program)
 	}
 	cmd := exec.Command(program, args...)
-	cmd.Dir, cmd.SysProcAttr = d.Dir, as
+	cmd.Dir, cmd.Env, cmd.SysProcAttr = d.Dir, d.Env, as
 	return cmd, nil
 }
 
@@ -105,7 +109,7 @@ func (d *Daemon) Serve(ready func() error, program string, args ...string) error
 	if d.Process, err = processtest.Start(server); err != nil {
 		return err
 	}
-	for deadline := time.Now().Add(Patience); ; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(cmp.Or(d.Patience, Patience)); ; time.Sleep(10 * time.Millisecond) {
 		err := ready()
 		switch {
 		case err == nil:
