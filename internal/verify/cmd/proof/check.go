@@ -26,7 +26,7 @@ var platforms = []string{"linux/amd64", "linux/arm64", "darwin/amd64", "darwin/a
 // without the race detector: with it, the servers that the examples embed take minutes for a crowd.
 var others = []string{
 	"./cmd/onerun/...", verify + "system", verify + "browser", verify + "mutants", "./bench/...", "./examples/...",
-	verify + "demo/...", verify + "load", verify + "failover", verify + "slow", verify + "river", verify + "jetstream", verify + "soak", verify + "servers", verify + "dashboard", verify + "scale",
+	verify + "demo/...", verify + "load", verify + "failover", verify + "slow", verify + "river", verify + "jetstream", verify + "brokers", verify + "soak", verify + "servers", verify + "dashboard", verify + "scale",
 	"./examples/sqlfence/...", verify + "cmd/...", verify + "history", verify + "page",
 }
 

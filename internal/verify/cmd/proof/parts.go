@@ -23,6 +23,7 @@ func parts() []part {
 		{"soak", "six processes with all adapters, under faults; their events stay in bin/_artifacts: 10 minutes", []string{"redis"}, soak},
 		{"load", "100,000 leases held, and as many waiters, on real servers: 5 minutes", []string{"redis"}, load},
 		{"failover", "each kind of store fails over right after a grant, 200 times: leases that were forgotten; -md writes the table into docs: 30 minutes", []string{"redis", "postgres", "mysql", "etcd"}, failover},
+		{"brokers", "each broker of Watermill under each fault: messages that were lost, handled twice or published twice; -md writes the table into docs: 2 minutes", []string{"redis", "postgres", "rabbitmq"}, brokers},
 		{"servers", "the suite and the faults on each server that Debian has, and over each kind of connection; then docs/servers.md: 15 minutes", []string{"redis"}, servers},
 		{"scale", "what one server carries and what a fleet costs, on a quiet machine; then docs/scale.md: 10 minutes", []string{"redis"}, scale},
 		{"fleets", "our locks beside those of other languages and libraries, in processes that are killed: a minute", []string{"redis", "fleets"}, fleets},
@@ -102,6 +103,18 @@ func failover(f *flag.FlagSet) runFunc {
 			c = c.with("ONERUN_FAILOVER_MD=1")
 		}
 		return c.test(ctx, "-v", "-count=1", "-timeout", "0", "-run", "TestFailover_table", verify+"failover")
+	}
+}
+
+func brokers(f *flag.FlagSet) runFunc {
+	n := f.Int("n", 40, "how many messages each fault has")
+	md := f.Bool("md", false, "write the table into docs/watermill.md")
+	return func(ctx context.Context, c console) error {
+		c = c.with(fmt.Sprint("ONERUN_BROKERS=", *n), "ONERUN_REQUIRE_RABBITMQ=1")
+		if *md {
+			c = c.with("ONERUN_BROKERS_MD=1")
+		}
+		return c.test(ctx, "-count=1", "-timeout", "20m", verify+"brokers")
 	}
 }
 
