@@ -20,7 +20,7 @@ type crowd struct {
 	t      *testing.T
 	guard  *guard.Guard
 	leases map[string]*guard.Lease // by keys
-	keys   []string
+	claims []driver.Claim          // of claimants, each repeated until it is granted
 
 	mu      sync.Mutex
 	granted map[string]driver.Answer // to claimants, by keys
@@ -37,13 +37,13 @@ func hold(t *testing.T, l *etcd.Locker, name string, n int, ttl time.Duration) *
 	var all sync.WaitGroup
 	for i := range n {
 		key := fmt.Sprint(name, i)
-		c.keys = append(c.keys, key)
+		c.claims = append(c.claims, claim(key))
 		all.Go(func() { leases[i], errs[i] = g.Acquire(t.Context(), key) })
 	}
 	all.Wait()
-	for i, key := range c.keys {
+	for i, claim := range c.claims {
 		require.NoError(t, errs[i])
-		c.leases[key] = leases[i]
+		c.leases[claim.Key] = leases[i]
 	}
 	return c
 }
@@ -55,7 +55,7 @@ func (c *crowd) claim(l *etcd.Locker) (stop func()) {
 	for range 4 {
 		claimants.Go(func() {
 			for ; ctx.Err() == nil; time.Sleep(5 * time.Millisecond) {
-				c.try(ctx, l, c.keys[rand.IntN(len(c.keys))])
+				c.try(ctx, l, c.claims[rand.IntN(len(c.claims))])
 			}
 		})
 	}
@@ -65,17 +65,17 @@ func (c *crowd) claim(l *etcd.Locker) (stop func()) {
 	}
 }
 
-func (c *crowd) try(ctx context.Context, l *etcd.Locker, key string) {
+func (c *crowd) try(ctx context.Context, l *etcd.Locker, request driver.Claim) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	answer, err := l.TryAcquire(ctx, claim(key))
+	answer, err := l.TryAcquire(ctx, request)
 	if err != nil || answer.State != driver.Granted {
 		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.granted[key] = answer
-	if c.leases[key].Context().Err() == nil {
+	c.granted[request.Key] = answer
+	if c.leases[request.Key].Context().Err() == nil {
 		c.overlap++
 	}
 }

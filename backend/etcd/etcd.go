@@ -39,6 +39,8 @@ type Locker struct {
 	prefix string
 	addr   string // of all endpoints
 	wrong  error
+
+	history history
 }
 
 var (

@@ -43,7 +43,7 @@ func (l *Locker) Marked(ctx context.Context, keys []string) ([]bool, error) {
 // readAll returns the answers to reads, by as few transactions as possible.
 func (l *Locker) readAll(ctx context.Context, reads []clientv3.Op) (answers []*pb.RangeResponse, err error) {
 	for chunk := range slices.Chunk(reads, maxOps) {
-		answer, err := commit(ctx, l.client.Txn(ctx).Then(chunk...))
+		answer, err := l.commit(ctx, l.client.Txn(ctx).Then(chunk...))
 		if err != nil {
 			return nil, err
 		}

@@ -16,8 +16,13 @@ const (
 )
 
 // commit runs a transaction. The client sends one only once, as its outcome may be unknown.
-func commit(ctx context.Context, txn clientv3.Txn) (*clientv3.TxnResponse, error) {
-	return withLeader(ctx, txn.Commit)
+func (l *Locker) commit(ctx context.Context, txn clientv3.Txn) (*clientv3.TxnResponse, error) {
+	before := l.history.now()
+	answer, err := withLeader(ctx, txn.Commit)
+	if err == nil {
+		l.history.note(before, answer.Header.Revision)
+	}
+	return answer, err
 }
 
 // withLeader calls f until the server that it reaches has a leader: one that has none has done

@@ -72,7 +72,7 @@ func (l *Locker) append(ctx context.Context, log string, e driver.Entry, keep in
 	if len(then) == 0 {
 		return false, nil
 	}
-	_, err = commit(ctx, l.client.Txn(ctx).Then(then...))
+	_, err = l.commit(ctx, l.client.Txn(ctx).Then(then...))
 	return again, err
 }
 
@@ -125,7 +125,7 @@ func (l *Locker) Raise(ctx context.Context, name, counter string, to int64) (int
 			if err != nil || was >= to {
 				return was, err
 			}
-			put, err := commit(ctx, l.client.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(key), "=", modified)).
+			put, err := l.commit(ctx, l.client.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(key), "=", modified)).
 				Then(clientv3.OpPut(key, strconv.FormatInt(to, 10))))
 			if err != nil || put.Succeeded {
 				return was, err

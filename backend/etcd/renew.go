@@ -86,7 +86,7 @@ func (l *Locker) keepSame(ctx context.Context, claims []driver.Claim) ([]renewed
 	if err != nil {
 		return nil, err
 	}
-	answer, err := commit(ctx, l.client.Txn(ctx).Then(reads...))
+	answer, err := l.commit(ctx, l.client.Txn(ctx).Then(reads...))
 	if err != nil {
 		return nil, err
 	}

@@ -31,10 +31,11 @@ func (l *Locker) Subscribe(key, _ string, notify func(in time.Duration)) (stop f
 }
 
 // watch notifies of what frees a key, until ctx or the watch has ended: a server without a leader
-// ends it, and so does a compaction of what it has missed.
+// ends it, and so does a compaction of what it has missed, or that the revision goes back.
 func (l *Locker) watch(ctx context.Context, d directory, notify func(in time.Duration)) {
 	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
 	defer cancel()
+	defer context.AfterFunc(l.history.until(), cancel)()
 	for answer := range l.client.Watch(ctx, string(d), clientv3.WithRange(d.end()), clientv3.WithCreatedNotify()) {
 		if ctx.Err() != nil || answer.Err() != nil {
 			return

@@ -85,7 +85,7 @@ func (l *Locker) reads(d directory) []clientv3.Op {
 
 // read reads a directory.
 func (l *Locker) read(ctx context.Context, d directory) (*view, error) {
-	answer, err := commit(ctx, l.client.Txn(ctx).Then(l.reads(d)...))
+	answer, err := l.commit(ctx, l.client.Txn(ctx).Then(l.reads(d)...))
 	if err != nil {
 		return nil, err
 	}
@@ -190,7 +190,7 @@ func (v *view) key(ctx context.Context, l *Locker, now time.Time, ask bool) (*ho
 func (v *view) write(
 	ctx context.Context, l *Locker, compare []clientv3.Cmp, then []clientv3.Op,
 ) (revision int64, again *view, err error) {
-	answer, err := commit(ctx, l.client.Txn(ctx).If(compare...).Then(then...).Else(l.reads(v.directory)...))
+	answer, err := l.commit(ctx, l.client.Txn(ctx).If(compare...).Then(then...).Else(l.reads(v.directory)...))
 	if err != nil {
 		return 0, nil, err
 	}

@@ -131,15 +131,21 @@ func start(t testing.TB, program string, n int, network *network, c *certs.Certs
 	return servers
 }
 
-// program returns the path of the program, which the go command builds, and then has in its cache.
+// program returns the path of the program.
 func program(t testing.TB) string {
 	t.Helper()
 	if path := os.Getenv(programEnv); path != "" {
 		return path
 	}
+	return tool(t, "go.etcd.io/etcd/server/v3")
+}
+
+// tool returns the path of a program that the go command builds, and then has in its cache.
+func tool(t testing.TB, name string) string {
+	t.Helper()
 	root, err := top()
 	if err == nil {
-		cmd := exec.Command("go", "tool", "-n", "go.etcd.io/etcd/server/v3")
+		cmd := exec.Command("go", "tool", "-n", name)
 		cmd.Dir, cmd.Env = filepath.Join(root, "internal/testkit/etcdtest/server"), append(os.Environ(), "GOWORK=off", "GOFLAGS=-trimpath", "CGO_ENABLED=0")
 		var path []byte
 		if path, err = cmd.Output(); err == nil {
@@ -269,6 +275,23 @@ func (s *Server) Erase(t testing.TB) {
 	t.Helper()
 	if err := os.RemoveAll(s.daemon.Data()); err != nil {
 		t.Fatalf("etcdtest: erase: %v", err)
+	}
+}
+
+// Restore replaces the data of a server that was killed with those of a snapshot, by etcdutl.
+func (s *Server) Restore(t testing.TB, snapshot []byte, options ...string) {
+	t.Helper()
+	s.Erase(t)
+	file := filepath.Join(s.daemon.Dir, "snapshot")
+	err := os.WriteFile(file, snapshot, 0o644) //nolint:gosec // the user of the server reads it
+	if err == nil {
+		err = s.daemon.Run(tool(t, "go.etcd.io/etcd/etcdutl/v3"), append([]string{
+			"snapshot", "restore", file, "--data-dir=" + s.daemon.Data(),
+			"--name=" + s.name, "--initial-cluster=" + s.cluster, "--initial-advertise-peer-urls=" + s.public,
+		}, options...)...)
+	}
+	if err != nil {
+		t.Fatalf("etcdtest: restore: %v", err)
 	}
 }
 
