@@ -101,15 +101,18 @@ func (c *crowd) takeover() int {
 	return len(c.granted)
 }
 
-// end requires that no two processes have held a key at once, and releases all.
+// release releases all leases, in the background: a Guard renews what its work has not released.
+func (c *crowd) release() {
+	for _, lease := range c.leases {
+		go func() { _ = lease.Release(c.t.Context()) }()
+	}
+}
+
+// end requires that no two processes have held a key at once, and waits until all is released.
 func (c *crowd) end() {
+	c.release()
+	require.NoError(c.t, c.guard.Close(c.t.Context()))
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	require.Zero(c.t, c.overlap, "two holders of a key at once")
-	var all sync.WaitGroup
-	for _, lease := range c.leases {
-		all.Go(func() { _ = lease.Release(c.t.Context()) })
-	}
-	all.Wait()
-	require.NoError(c.t, c.guard.Close(c.t.Context()))
 }

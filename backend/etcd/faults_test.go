@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
-	"sync"
 	"testing"
 	"time"
 
@@ -150,17 +149,13 @@ func TestServer_isKilledAndKeepsLeases(t *testing.T) {
 // A database that is full accepts no writes: nothing is granted, and what is held stays so.
 func TestServer_thatIsFullGrantsNothing(t *testing.T) {
 	t.Parallel()
-	server := etcdtest.Start(t, "quota-backend-bytes=3000000")
+	server := etcdtest.Start(t, quota)
 	client := connect(t, server)
 	l := etcd.New(client)
 	c := claim("held")
 	awaitGrant(t, l, c)
-	var err error
-	for i := 0; err == nil && i < 100; i++ {
-		_, err = client.Put(within(t, 20*time.Second), fmt.Sprint("fill", i), string(make([]byte, 500_000)))
-	}
-	require.ErrorContains(t, err, "space")
-	_, err = l.TryAcquire(within(t, 20*time.Second), claim("key"))
+	fill(t, client)
+	_, err := l.TryAcquire(within(t, 20*time.Second), claim("key"))
 	var store *driver.StoreError
 	require.ErrorAs(t, err, &store)
 	require.Equal(t, driver.KindOOM, store.Kind)
@@ -178,6 +173,18 @@ func TestServer_thatIsFullGrantsNothing(t *testing.T) {
 	released, err := l.Release(within(t, 20*time.Second), c, driver.After{})
 	require.NoError(t, err)
 	require.True(t, released)
+}
+
+// quota is the setting of a server whose database is soon full.
+const quota = "quota-backend-bytes=3000000"
+
+func fill(t testing.TB, client *clientv3.Client) {
+	t.Helper()
+	var err error
+	for i := 0; err == nil && i < 100; i++ {
+		_, err = client.Put(within(t, 20*time.Second), fmt.Sprint("fill", i), string(make([]byte, 500_000)))
+	}
+	require.ErrorContains(t, err, "space")
 }
 
 // A server that is cut off from the others answers that it has no leader, and the client goes on to
@@ -223,77 +230,51 @@ func TestWithPrefix_separates(t *testing.T) {
 	require.ErrorContains(t, g.Do(t.Context(), "key", nothing, guard.WithFair(), guard.WithWait(time.Second)), "WithFair")
 }
 
-// The leader of three servers is killed, or frozen, with a thousand leases held. None is lost, and
-// none is granted to another process.
-func TestLong_theLeaderIsKilledAndFrozen(t *testing.T) {
-	leftout.IfShort(t)
-	for name, fault := range map[string]func(t *testing.T, s *etcdtest.Server) (repair func()){
-		"killed": func(t *testing.T, s *etcdtest.Server) func() {
-			s.Kill()
-			return func() { s.Restart(t) }
-		},
-		"frozen": func(t *testing.T, s *etcdtest.Server) func() {
-			s.Freeze(t)
-			return s.Thaw
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			servers := etcdtest.StartCluster(t, 3)
-			l, other := etcd.New(connect(t, servers...)), etcd.New(connect(t, servers...))
-			g, err := guard.New(l, guard.WithTTL(15*time.Second))
-			require.NoError(t, err)
-			var leases sync.Map
-			var all sync.WaitGroup
-			for i := range 1000 {
-				all.Go(func() {
-					lease, err := g.Acquire(t.Context(), fmt.Sprint("key", i))
-					require.NoError(t, err)
-					leases.Store(i, lease)
-				})
-			}
-			all.Wait()
-			repair := fault(t, etcdtest.Leader(t, servers))
-			for end := time.Now().Add(12 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
-				answer, err := other.TryAcquire(within(t, time.Second), claim(fmt.Sprint("key", time.Now().UnixNano()%1000)))
-				require.False(t, err == nil && answer.State == driver.Granted, "a lease was forgotten")
-			}
-			repair()
-			time.Sleep(2 * time.Second) // the server joins the others again
-			leases.Range(func(_, lease any) bool {
-				require.NoError(t, context.Cause(lease.(*guard.Lease).Context()))
-				all.Go(func() { require.NoError(t, lease.(*guard.Lease).Release(t.Context())) })
-				return true
-			})
-			all.Wait()
-			require.NoError(t, g.Close(t.Context()))
-		})
-	}
-}
-
 // The suite passes on three servers as well, with clients that use each of them.
 func TestLong_clusterOfThree(t *testing.T) {
 	leftout.IfShort(t)
 	guardtest.Run(t, suite(t, etcdtest.StartCluster(t, 3)...))
 }
 
-// A minority answers nothing, and the Guard ends the lease in time. No process gets the key from a
+// A minority answers nothing, and the Guard ends all leases in time. No process gets a key from a
 // majority before that.
 func TestLong_minority(t *testing.T) {
 	leftout.IfShort(t)
+	t.Parallel()
+	const n, ttl = 100, 3 * time.Second
 	servers := etcdtest.StartCluster(t, 3)
-	g, err := guard.New(etcd.New(connect(t, servers...)), guard.WithTTL(3*time.Second))
-	require.NoError(t, err)
-	lease, err := g.Acquire(t.Context(), "key")
-	require.NoError(t, err)
+	c := hold(t, etcd.New(connect(t, servers...)), "held", n, ttl)
+	defer c.claim(etcd.New(connect(t, servers...)))()
 	began := time.Now()
 	servers[0].Kill()
 	servers[1].Kill()
-	<-lease.Context().Done()
-	require.Less(t, time.Since(began), 4*time.Second)
-	require.ErrorIs(t, context.Cause(lease.Context()), guard.ErrLost)
+	require.Eventually(t, func() bool { return c.lost() == n }, 30*time.Second, 10*time.Millisecond)
+	require.Less(t, time.Since(began), ttl+time.Second)
+	require.Zero(t, c.takeover())
+	c.release()
 	servers[0].Restart(t)
-	_ = lease.Release(t.Context()) // until then, the Guard goes on renewing it
-	next := awaitGrant(t, etcd.New(connect(t, servers...)), claim("key"))
-	require.Greater(t, next.Fence, lease.Fence())
-	require.NoError(t, g.Close(t.Context()))
+	require.Eventually(t, func() bool { return c.takeover() == n }, 30*time.Second, 10*time.Millisecond)
+	c.end()
+}
+
+// While the database is full, holders keep their keys for longer than a TTL, and no claimant gets
+// one.
+func TestLong_aFullDatabase(t *testing.T) {
+	leftout.IfShort(t)
+	t.Parallel()
+	const n, ttl = 100, 3 * time.Second
+	server := etcdtest.Start(t, quota)
+	client := connect(t, server)
+	l := etcd.New(client)
+	c := hold(t, l, "held", n, ttl)
+	fill(t, client)
+	stop := c.claim(etcd.New(connect(t, server)))
+	for end := time.Now().Add(2 * ttl); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+		_, err := l.TryAcquire(within(t, 20*time.Second), claim("free"))
+		require.ErrorContains(t, err, "defragmented")
+	}
+	stop()
+	require.Zero(t, c.lost())
+	require.Zero(t, c.takeover())
+	c.end()
 }
