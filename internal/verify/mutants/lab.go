@@ -143,14 +143,14 @@ func (l *lab) build(ctx context.Context, pkg, name string, flags ...string) (bin
 }
 
 // run runs one test. If the test needs a redis-server and there is none, the test fails, rather
-// than being skipped.
+// than being skipped. The simulation has more seeds than in its short form, which finds too little.
 func (l *lab) run(ctx context.Context, binary, pkg, test string) (out string, err error) {
 	// The test's own timeout is shorter. When it ends the test, it prints where the test was.
 	ctx, cancel := context.WithTimeout(ctx, longest+10*time.Second)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, binary, "-test.v", "-test.run", only(test), "-test.timeout", longest.String())
 	cmd.Dir = filepath.Join(l.root, pkg)
-	cmd.Env = append(os.Environ(), "ONERUN_REQUIRE_REDIS=1")
+	cmd.Env = append(os.Environ(), "ONERUN_REQUIRE_REDIS=1", "ONERUN_SIM_SEEDS=300")
 	cmd.WaitDelay = 5 * time.Second // for processes that the test has left behind
 	text, err := cmd.CombinedOutput()
 	return string(text), err
