@@ -17,13 +17,29 @@ func (l *Locker) keepAlive(ctx context.Context, ids []int64) ([]bool, error) {
 	select {
 	case s := <-l.idle:
 		alive, err := l.keepAliveBy(ctx, s, ids)
-		if err == nil || ctx.Err() != nil {
-			return alive, err
+		if err == nil {
+			return alive, nil
 		}
-		// Since its last use, the connection, the leader or the token may have gone.
+		// The connection, the leader or the token may have gone, also for the other streams.
+		l.endIdle()
+		if ctx.Err() != nil {
+			return nil, err
+		}
 	default:
 	}
 	return withLeader(ctx, func() ([]bool, error) { return l.keepAliveBy(ctx, l.newStream(), ids) })
+}
+
+// endIdle ends the streams that are kept.
+func (l *Locker) endIdle() {
+	for {
+		select {
+		case s := <-l.idle:
+			s.end()
+		default:
+			return
+		}
+	}
 }
 
 // keepAliveBy is keepAlive by a stream. It ends the stream, or keeps it if all have an answer.

@@ -4,10 +4,12 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
@@ -91,6 +93,18 @@ func TestRenew_authenticatesOnce(t *testing.T) {
 		require.Positive(t, logins.Load()-before)
 	})
 	t.Run("again after a call has ended before its answer", func(t *testing.T) {
+		server.Freeze(t)
+		var two sync.WaitGroup // so that two streams are kept, of which the call takes one
+		for _, c := range claims[:2] {
+			two.Go(func() {
+				held, err := l.Renew(within(t, 10*time.Second), c)
+				assert.NoError(t, err)
+				assert.True(t, held)
+			})
+		}
+		time.Sleep(100 * time.Millisecond)
+		server.Thaw()
+		two.Wait()
 		server.Freeze(t)
 		_, err := l.Renew(within(t, 100*time.Millisecond), claims[0])
 		var store *driver.StoreError
