@@ -14,7 +14,7 @@ local ONE_DAY = 86400000 -- in ms
 
 local function free()
   redis.call('DEL', lease)
-  publish(lease)
+  publish(lease, FREE)
   return 1
 end
 
@@ -60,7 +60,7 @@ local function break_shared(id)
   local own = find_holder(id)
   if what == 'now' and own then
     forget({id})
-    publish(lease)
+    publish(lease, ALL)
     return 1
   end
   if what ~= 'keep' or not own or own.letter ~= 'H' then

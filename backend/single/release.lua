@@ -20,7 +20,7 @@ local function serve(i)
   end
   if leave == '' then
     redis.call('DEL', key)
-    publish(key)
+    publish(key, FREE)
     return 1
   end
   -- first, as it is allowed when memory is full; what follows then is, too
@@ -31,6 +31,7 @@ local function serve(i)
     lease = LEAD .. 'D' .. id .. ' ' .. #label .. '\n' .. label .. record
   end
   redis.call('SET', key, lease, 'KEEPTTL')
-  publish(key) -- waiters learn that it is done, or how long it takes now
+  -- waiters learn that it is done, or some of them how long it takes now
+  publish(key, string.sub(leave, 1, 1) == 'D' and ALL or FREE)
   return 1
 end

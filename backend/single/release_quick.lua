@@ -12,7 +12,7 @@ if shared(1) ~= '' then -- something is to be left
 elseif n == 1 then
   if is_held(1, redis.pcall('GET', KEYS[1])) then
     redis.call('DEL', KEYS[1])
-    publish(KEYS[1])
+    publish(KEYS[1], FREE)
     return 1
   end
 else
@@ -29,6 +29,6 @@ else
     redis.call('DEL', unpack(released))
   end
   for i = 1, #released do
-    publish(released[i])
+    publish(released[i], FREE)
   end
 end

@@ -32,9 +32,10 @@ func (d dialect) common() string {
 	return fmt.Sprintf("local HOW, LEAD, HELD = '%s', '', 'H'\n", how)
 }
 
-// publishing returns the Lua that publishes the release of a key.
+// publishing returns the Lua that publishes a message for the waiters of a key, see publish.lua.
 func (d dialect) publishing() string {
-	return "local function publish(key) publish_to(HOW, " + d.channel("key") + ", '') end\n"
+	return "local FREE, ALL = '0', '1'\n" +
+		"local function publish(key, message) publish_to(HOW, " + d.channel("key") + ", message) end\n"
 }
 
 // channel returns the Lua of the channel on which the releases of a key are published.

@@ -82,7 +82,7 @@ local function grant(id)
   redis.call('ZADD', lease, digits(expires), id)
   last_until(expires)
   if forget_wanted(mark, id) and count + 1 < limit then
-    publish(lease) -- for those that were refused meanwhile
+    publish(lease, ALL) -- for those that were refused meanwhile
   end
   return granted(new, reserved, seat)
 end

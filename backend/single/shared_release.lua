@@ -13,7 +13,7 @@ local function publish_if_useful(count, before, mark)
     limit = math.min(limit, mark.max_holders) -- others are refused
   end
   if count < limit and (count == 0 or before < ANY or mark) then
-    publish(lease)
+    publish(lease, ALL)
   end
 end
 
@@ -32,7 +32,7 @@ local function release_shared(id, count, mark)
     redis.call('ZADD', lease, digits(expires), id)
     own.letter = 'K'
     write_holder(id, own)
-    publish(lease) -- waiters learn how long it takes now
+    publish(lease, ALL) -- waiters learn how long it takes now
     return 1
   end
   local before = smallest(count)
@@ -47,7 +47,7 @@ local function serve()
   if forget_wanted(mark, id) then
     mark = nil
     if count then
-      publish(lease) -- for those that were refused meanwhile
+      publish(lease, ALL) -- for those that were refused meanwhile
     end
   end
   if count then

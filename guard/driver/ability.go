@@ -32,7 +32,9 @@ const NotifyGrace = 750 * time.Millisecond
 type Subscriber interface {
 	// Subscribe calls notify when it is worth asking for the key again, and after what time. The
 	// time is 0 after a release, and each time that the subscription begins, because earlier
-	// notifications were missed. It begins again after a lost connection.
+	// notifications were missed. It begins again after a lost connection. If many wait, the store
+	// may notify most of them of a release for later, in case those that ask before do not come. A
+	// notification takes the place of an earlier one for later.
 	//
 	// If id is not "", the subscription is that of the queued claim with that ID. A time of 0 then
 	// means that the claim may be first. A positive time means later, to check whether the claim

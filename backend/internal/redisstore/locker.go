@@ -57,7 +57,12 @@ func (l *Locker) Subscribe(key, id string, notify func(in time.Duration)) (stop 
 	if id != "" {
 		return l.queue.subscribe(l.layout.Names(driver.OpAcquire, key).Slot, key, id, notify)
 	}
-	return l.subscriber.Subscribe(l.layout.Channel(key), func(string) { notify(0) })
+	w := &crowdWaiter{notify: notify}
+	unsubscribe := l.subscriber.Subscribe(l.layout.Channel(key), w.receive)
+	return func() {
+		unsubscribe()
+		w.stop()
+	}
 }
 
 // Warnings implements driver.Warner. It sends INFO.

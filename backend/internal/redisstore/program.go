@@ -157,7 +157,7 @@ func (o Operation) with(many bool, n, common, after string) *Script {
 		before, grants = before+counterSource, grantSource
 	}
 	if o.Publishes {
-		before += publishSource
+		before += fmt.Sprintf("local CROWD = %d\n", crowd) + publishSource
 	}
 	before += fmt.Sprintf("local n = %s\nlocal function shared(i) return ARGV[n * %d + i] or '' end\n", n, o.Args)
 	if o.Quick == "" {

@@ -1,5 +1,9 @@
 -- Publishing, for other scripts. Answers nothing. how is '' for PUBLISH, sharded for SPUBLISH (or
--- PUBLISH before Redis 7), or both.
+-- PUBLISH before Redis 7), or both. What crowd.go receives on the channel of a key:
+--   0         the key is free: one waiter can be granted. If many received that, their number
+--             follows, and few of them ask at once
+--   1         all waiters are to ask: the key is done, or several of them can be granted
+-- Redisson has the same 0 and 1, and ignores other numbers.
 
 -- publish_to publishes a message, and returns how many received it, or an error: then waiters learn
 -- of a release when they poll.
@@ -10,6 +14,9 @@ local function publish_to(how, channel, message)
   local received = how ~= '' and redis.pcall('SPUBLISH', channel, message)
   if how == '' or how == 'sharded' and type(received) == 'table' then
     received = redis.pcall('PUBLISH', channel, message)
+  end
+  if message == '0' and type(received) == 'number' and received > CROWD then
+    publish_to(how, channel, string.format('%.0f', received))
   end
   return received
 end

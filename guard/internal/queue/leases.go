@@ -122,7 +122,7 @@ func (q *queue[C]) clearHolder(now, nextRequestAt time.Duration) {
 		last := q.busy(now)
 		q.answer, q.answered, q.answeredAt = &last, true, now
 	}
-	q.holder, q.nextRequestAt = nil, nextRequestAt
+	q.holder, q.nextRequestAt, q.laterAt = nil, nextRequestAt, clock.Never
 }
 
 // Released notes that the store has answered a release of the key that began at an instant and

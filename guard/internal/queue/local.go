@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/seed-1795987d/onerun/guard/driver"
+	"github.com/seed-1795987d/onerun/guard/internal/clock"
 	"github.com/seed-1795987d/onerun/guard/internal/jitter"
 )
 
@@ -84,7 +85,7 @@ func (w *Local[C]) Next(now time.Duration) Step {
 			return w.ask(now)
 		}
 		return w.giveUp(now)
-	case head && now >= q.nextRequestAt:
+	case head && now >= min(q.nextRequestAt, q.laterAt):
 		return w.ask(now)
 	}
 	return w.rest(now, head, late, late && !patient)
@@ -138,8 +139,10 @@ func (w *Local[C]) ask(now time.Duration) Step {
 	if q.wasHeld() {
 		w.previous = previous(q.answeredAt, *q.answer)
 	}
-	unprompted := q.sub != nil && q.notice == noNotice && q.polls > 0 && q.err == nil && !q.undecided()
-	q.requester, q.requestCovers, q.requestedAt, q.notice = w, q.joined, now, min(q.notice, noticed)
+	unprompted := q.sub != nil && q.notice == noNotice && q.laterAt == clock.Never && q.polls > 0 &&
+		q.err == nil && !q.undecided()
+	q.requester, q.requestCovers, q.requestedAt = w, q.joined, now
+	q.notice, q.laterAt = min(q.notice, noticed), clock.Never
 	return Step{
 		Move: Ask, Previous: w.previous, Unprompted: unprompted,
 		// Calls that have waited tend to come back, so one that joined behind others reserves even
@@ -168,11 +171,11 @@ func (w *Local[C]) rest(now time.Duration, head, late, overdue bool) Step {
 		until = w.GiveUp
 	}
 	if head {
-		until = min(until, q.nextRequestAt)
+		until = min(until, q.nextRequestAt, q.laterAt)
 	}
 	step := Step{Move: Rest, Until: until, Wake: w.waking(), Waiting: waiting, Grant: q.busy(now)}
 	if head && w.queues.notifies && q.polls > 0 && q.sub == nil {
-		q.sub = &Subscription{deliver: func(now, _ time.Duration) { q.notify(now) }}
+		q.sub = &Subscription{deliver: q.notifyLater}
 		step.Subscribe = q.sub
 	}
 	return step

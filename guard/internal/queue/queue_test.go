@@ -314,6 +314,55 @@ func TestLocal_anAnswerAfterANotification(t *testing.T) {
 	}
 }
 
+// subscribed returns a waiter whose queue is subscribed, and which has asked after that.
+func subscribed(t *testing.T, id queue.ID, terms queue.Terms) (*queue.Local[int], *queue.Subscription) {
+	t.Helper()
+	w := new(queue.Local[int])
+	w.Init(newQueues(true), id, terms, retries(waits(time.Hour)), 0)
+	require.Equal(t, queue.Ask, w.Next(0).Move)
+	w.Answer(0, busy(time.Hour))
+	sub := w.Next(0).Subscribe
+	sub.Notify(0, 0)
+	require.Equal(t, queue.Ask, w.Next(0).Move)
+	w.Answer(0, busy(time.Hour))
+	require.Equal(t, ttl/2, w.Next(0).Until.Truncate(ttl/2))
+	return w, sub
+}
+
+func TestLocal_letsOthersAskBeforeIfItIsNotifiedForLater(t *testing.T) {
+	w, sub := subscribed(t, id, terms)
+	sub.Notify(0, 50*ms)
+	step := w.Next(0)
+	require.Equal(t, 50*ms, step.Until)
+	require.True(t, woken(step), "it slept for longer")
+	sub.Notify(10*ms, 80*ms) // another release: the key was taken
+	require.Equal(t, 90*ms, w.Next(60*ms).Until)
+	step = w.Next(90 * ms)
+	require.Equal(t, queue.Ask, step.Move)
+	require.False(t, step.Unprompted, "no notification was missed")
+
+	sub.Notify(90*ms, 5*ms) // of a release after the answer, perhaps
+	w.Answer(91*ms, busy(time.Hour))
+	require.Equal(t, 95*ms, w.Next(91*ms).Until)
+	sub.Notify(92*ms, time.Hour)
+	require.Equal(t, ttl/2, (w.Next(95*ms).Until - 91*ms).Truncate(ttl/2), "its polling is the bound")
+	sub.Notify(100*ms, 0)
+	require.Equal(t, queue.Ask, w.Next(100*ms).Move)
+}
+
+func TestLocal_asksAtOnceIfOthersNeedNotKeepTheKeyAway(t *testing.T) {
+	shares, owned := terms, terms
+	shares.MaxHolders, owned.Owner = 3, "o"
+	for _, c := range []struct {
+		id    queue.ID
+		terms queue.Terms
+	}{{id, shares}, {queue.ID{Key: "k", Owner: "o"}, owned}} {
+		w, sub := subscribed(t, c.id, c.terms)
+		sub.Notify(0, time.Second)
+		require.Equal(t, queue.Ask, w.Next(0).Move)
+	}
+}
+
 func TestSubscription_thatStartsTooLateIsOver(t *testing.T) {
 	qs := newQueues(true)
 	all := join(t, qs, 1, waits(time.Hour))

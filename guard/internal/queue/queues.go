@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/seed-1795987d/onerun/guard/driver"
+	"github.com/seed-1795987d/onerun/guard/internal/clock"
 	"github.com/seed-1795987d/onerun/guard/internal/jitter"
 )
 
@@ -66,6 +67,7 @@ type queue[C any] struct {
 	requestCovers uint64        // the number of the last waiter that had joined when it was sent
 	requestedAt   time.Duration // when it was sent
 	nextRequestAt time.Duration // the head does not ask before
+	laterAt       time.Duration // it asks then nevertheless, see notifyLater; or never
 
 	// What the store has last answered.
 	answered   bool
@@ -93,7 +95,7 @@ func (qs *Queues[C]) join(w *Local[C]) {
 	q := qs.byID[w.id]
 	if q == nil {
 		q = qs.unused()
-		q.queues, q.id = qs, w.id
+		q.queues, q.id, q.laterAt = qs, w.id, clock.Never
 		qs.byID[w.id] = q
 	}
 	q.joined++
@@ -257,6 +259,22 @@ func (q *queue[C]) notify(now time.Duration) {
 	}
 	q.nextRequestAt = min(q.nextRequestAt, askAt)
 	q.wakeHead()
+}
+
+// notifyLater has the head ask after a pause, because other processes are to ask before. The next
+// notification takes the place of this one: the key has been taken meanwhile. A claim that shares
+// the key, or that names an owner, has no pause: one that asks before need not keep it away.
+func (q *queue[C]) notifyLater(now, in time.Duration) {
+	w := q.head()
+	q.laterAt = clock.Never
+	if in == 0 || q.id.Owner != "" || w != nil && w.terms.MaxHolders > 1 {
+		q.notify(now)
+		return
+	}
+	q.laterAt = now + in
+	if q.laterAt < q.nextRequestAt {
+		q.wakeHead()
+	}
 }
 
 // A roundTrip is how long a round trip to the store takes.

@@ -1,0 +1,89 @@
+package redisstore
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestCrowdWaiter_notifiesOnceForEachRelease(t *testing.T) {
+	const few, many, soon = "5", "1000000000", time.Millisecond // of many, it is never first
+	type message struct {
+		after time.Duration
+		text  string
+	}
+	for name, c := range map[string]struct {
+		messages []message
+		want     []time.Duration // when; with a pause if negative
+	}{
+		"few wait":                    {[]message{{0, ""}, {soon, "0"}, {soon, "0"}}, []time.Duration{0, soon, 2 * soon}},
+		"many wait":                   {[]message{{0, "0"}, {0, many}, {soon, "0"}, {0, many}, {soon, "0"}, {0, many}}, []time.Duration{0, -soon, -2 * soon}},
+		"few wait after many":         {[]message{{0, "0"}, {0, many}, {soon, "0"}, {10 * soon, "0"}}, []time.Duration{0, soon + crowdAnswer, 11 * soon}},
+		"all are to ask":              {[]message{{0, "0"}, {0, many}, {soon, "1"}, {soon, "0"}, {0, "1"}}, []time.Duration{0, soon, 2 * soon}},
+		"plain and sharded":           {[]message{{0, "0"}, {0, "0"}, {0, many}, {0, many}, {soon, "0"}, {0, "0"}, {0, many}, {0, many}}, []time.Duration{0, 0, -soon}},
+		"another program's":           {[]message{{0, "x"}, {soon, "-1"}, {0, "0"}}, []time.Duration{0, soon, soon}},
+		"the subscription is renewed": {[]message{{0, "0"}, {0, few}, {soon, "0"}, {0, ""}}, []time.Duration{0, soon}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				start := time.Now()
+				var got []time.Duration
+				w := &crowdWaiter{}
+				w.notify = func(in time.Duration) {
+					at := time.Since(start)
+					if in > 0 {
+						at = -at
+					}
+					got = append(got, at)
+				}
+				for _, m := range c.messages {
+					time.Sleep(m.after)
+					w.receive(m.text)
+				}
+				time.Sleep(time.Minute)
+				require.Equal(t, c.want, got)
+			})
+		})
+	}
+}
+
+func TestCrowdWaiter_notifiesNobodyAfterItHasStopped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		calls := 0
+		w := &crowdWaiter{notify: func(time.Duration) { calls++ }}
+		w.receive("0")
+		w.receive("9")
+		w.receive("0")
+		w.stop()
+		time.Sleep(time.Minute)
+		require.Equal(t, 1, calls)
+	})
+}
+
+// The number of requests after a release hardly depends on how many wait, and hardly on how long
+// the next run takes.
+func TestCrowdPause_hasFewAskAtOnceAndMoreLater(t *testing.T) {
+	const releases = 300
+	for _, waiters := range []int{5, 64, 1000} {
+		atOnce, inASecond, first := 0, 0, time.Duration(0)
+		for range releases {
+			least := time.Hour
+			for range waiters {
+				pause := crowdPause(waiters)
+				least = min(least, pause)
+				if pause == 0 {
+					atOnce++
+				}
+				if pause < time.Second {
+					inASecond++
+				}
+			}
+			first = max(first, least)
+		}
+		require.InDelta(t, crowd, float64(atOnce)/releases, 1)
+		require.LessOrEqual(t, float64(inASecond)/releases, 15.)
+		require.Less(t, first, time.Second, "somebody asks soon after each release")
+	}
+}
