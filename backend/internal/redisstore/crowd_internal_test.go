@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -30,8 +31,11 @@ func TestCrowdWaiter_notifiesOnceForEachRelease(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				start := time.Now()
 				var got []time.Duration
+				var mu sync.Mutex
 				w := &crowdWaiter{}
 				w.notify = func(in time.Duration) {
+					mu.Lock()
+					defer mu.Unlock()
 					at := time.Since(start)
 					if in > 0 {
 						at = -at
@@ -43,6 +47,8 @@ func TestCrowdWaiter_notifiesOnceForEachRelease(t *testing.T) {
 					w.receive(m.text)
 				}
 				time.Sleep(time.Minute)
+				mu.Lock()
+				defer mu.Unlock()
 				require.Equal(t, c.want, got)
 			})
 		})
