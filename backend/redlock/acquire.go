@@ -87,23 +87,13 @@ func (b *ballot) hold(ctx context.Context, probes bool) (t tally, err error) {
 	}
 	b.order.ask(ctx, nodes, b.claim.TTL, b.votes, b.vote)
 	votes := b.votes.wait(ctx, len(l.nodes)-l.quorum+1, func(votes []vote, late bool) (bool, time.Duration) {
-		switch t = l.count(votes, late); {
-		case t.verdict == undecided:
-			return false, 0
-		case t.verdict == waitForMore && t.held:
-			return false, longGrace
-		case t.verdict == waitForMore:
-			return false, shortGrace
-		}
-		return true, 0
+		t = l.count(votes, late)
+		return t.verdict > undecided, t.grace
 	})
-	switch {
-	case t.verdict == granted || t.verdict == refused:
-		return t, nil
-	case errors.Is(ctx.Err(), context.Canceled):
-		return tally{}, driver.NewStoreError("redlock", driver.OpAcquire, b.claim.Key, ctx.Err())
+	if t.verdict != granted && t.verdict != refused {
+		return tally{}, noQuorum(ctx, driver.OpAcquire, b.claim.Key, l.nodes, votes)
 	}
-	return tally{}, noQuorum(ctx, driver.OpAcquire, b.claim.Key, l.nodes, votes)
+	return t, nil
 }
 
 // vote sends the claim to the node, in its turn.
@@ -115,14 +105,6 @@ func (b *ballot) vote(ctx context.Context, n *node, done func(int, vote)) {
 	b.call(ctx, n, done)
 }
 
-const (
-	// shortGrace is how long to wait for votes that would add information.
-	shortGrace = 5 * time.Millisecond
-	// longGrace is for a claim that seems to be a repeated one. It is rare, as its first answer
-	// was lost, and votes that are missing would tell the fence that it has.
-	longGrace = 100 * time.Millisecond
-)
-
 // win ends a ballot that the claim has won, once a majority has its fence. It returns how many
 // fences above that a majority has reserved: as many as each node has that has granted that fence.
 func (b *ballot) win(ctx context.Context, t tally) (reserved int, err error) {
@@ -131,24 +113,23 @@ func (b *ballot) win(ctx context.Context, t tally) (reserved int, err error) {
 	lease.Fence, lease.Fences = t.fence, driver.FenceRequest{Reserve: max(b.claim.Fences.Reserve, 0)}
 	votes := b.votes.handle(func(votes []vote) func(vote) {
 		have := 0
-		for _, v := range votes {
-			if grants(v) && v.value.Fence == lease.Fence {
+		for _, n := range l.nodes {
+			i := slices.IndexFunc(votes, func(v vote) bool { return v.node == n })
+			switch {
+			case i < 0:
+				b.order.at[n.index].releasing.Add(1)
+			case grants(votes[i]) && votes[i].value.Fence == lease.Fence:
 				have++
-				lease.Fences.Reserve = min(lease.Fences.Reserve, v.value.Reserved)
+				lease.Fences.Reserve = min(lease.Fences.Reserve, votes[i].value.Reserved)
 			}
 		}
 		if have < l.quorum {
 			b.raised = newGathering[driver.Answer](len(l.nodes))
 		}
-		for _, n := range l.nodes {
-			if !hasReplied(n, votes) {
-				b.order.at[n.index].outstanding.Add(1)
-			}
-		}
 		b.won = true
 		return func(v vote) {
 			b.correct(ctx, v)
-			b.order.at[v.node.index].outstanding.Add(-1)
+			b.order.at[v.node.index].releasing.Add(-1)
 		}
 	})
 	for _, v := range votes {
@@ -165,11 +146,7 @@ func (b *ballot) win(ctx context.Context, t tally) (reserved int, err error) {
 			}
 			return false, 0
 		})
-		switch err := ctx.Err(); {
-		case answered(got) >= l.quorum:
-		case err != nil:
-			return 0, driver.NewStoreError("redlock", driver.OpAcquire, lease.Key, err)
-		default:
+		if answered(got) < l.quorum {
 			return 0, noQuorum(ctx, driver.OpAcquire, lease.Key, l.nodes, got)
 		}
 	}
@@ -207,13 +184,11 @@ func (b *ballot) correct(ctx context.Context, v vote) {
 		l.releaseAt(b.order, n, *lease, false)
 		l.reacquireAt(b.order, n, *lease, func(err error) { b.confirm(n, err) })
 	case b.raised != nil:
-		b.order.ask(ctx, []*node{n}, lease.TTL, b.raised, func(ctx context.Context, n *node, done func(int, vote)) {
-			n.start(ctx, new(request), driver.OpRenew, []driver.Claim{*lease}, driver.After{}, func(i int, v vote) {
-				if v.err == nil && !v.value.Held {
-					v.err = errOther
-				}
-				done(i, v)
-			})
+		b.order.background(ctx, n, false, lease.TTL, driver.OpRenew, *lease, driver.After{}, func(v vote) {
+			if v.err == nil && !v.value.Held {
+				v.err = errOther
+			}
+			b.confirm(n, v.err)
 		})
 	}
 }
@@ -240,7 +215,7 @@ func (b *ballot) lose(wanted bool) {
 		return func(v vote) {
 			undo(v)
 			if b.won {
-				b.order.at[v.node.index].outstanding.Add(-1)
+				b.order.at[v.node.index].releasing.Add(-1)
 			}
 		}
 	})

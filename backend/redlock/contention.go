@@ -4,6 +4,8 @@ import (
 	"context"
 	cryptorand "crypto/rand"
 	"math/rand/v2"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -57,16 +59,10 @@ type contested struct {
 func newContention(nodes []*node) *contention {
 	var seed [32]byte // a test may fix crypto/rand
 	_, _ = cryptorand.Read(seed[:])
-	c := &contention{
-		first: nodes[0], rng: rand.New(rand.NewChaCha8(seed)),
-		waiters: map[string]int{}, of: map[string]*contested{},
+	return &contention{
+		first: slices.MinFunc(nodes, func(a, b *node) int { return strings.Compare(a.addr, b.addr) }),
+		rng:   rand.New(rand.NewChaCha8(seed)), waiters: map[string]int{}, of: map[string]*contested{},
 	}
-	for _, n := range nodes {
-		if n.addr < c.first.addr {
-			c.first = n
-		}
-	}
-	return c
 }
 
 // pause returns a part of the window of the key. c.mu must be held.
@@ -192,13 +188,13 @@ func (b *ballot) probe(ctx context.Context) (behind bool, refusal driver.Answer)
 	votes := b.votes.wait(ctx, 1, func(votes []vote, late bool) (bool, time.Duration) {
 		return late || len(votes) > 0, shortGrace
 	})
-	if len(votes) == 0 || votes[0].err != nil || votes[0].value.State != driver.Busy {
-		return false, driver.Answer{}
+	for _, a := range known(votes) {
+		// If the key is shared, a majority has to keep others away for the claim.
+		alone := a.State == driver.Busy && a.Reason == driver.HeldByOther
+		if alone && b.locker.contention.isAhead(b.claim.Key, a.Holder) {
+			a.Holder = ""
+			return true, a
+		}
 	}
-	refusal = votes[0].value
-	if refusal.Reason != driver.HeldByOther || !b.locker.contention.isAhead(b.claim.Key, refusal.Holder) {
-		return false, driver.Answer{} // also if it is shared: a majority has to keep others away
-	}
-	refusal.Holder = ""
-	return true, refusal
+	return false, driver.Answer{}
 }

@@ -2,7 +2,6 @@ package redlock
 
 import (
 	"context"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -176,8 +175,3 @@ func known[T any](got []reply[T]) (values []T) {
 
 // answered returns how many of the replies are no errors.
 func answered[T any](got []reply[T]) int { return len(known(got)) }
-
-// hasReplied reports whether the reply of the node is one of these.
-func hasReplied[T any](n *node, got []reply[T]) bool {
-	return slices.ContainsFunc(got, func(r reply[T]) bool { return r.node == n })
-}

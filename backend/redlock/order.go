@@ -38,11 +38,10 @@ type turn struct {
 	next []func(*node) // calls that wait for it; orders.mu guards it
 	// unknown means that a call to acquire the claim again had no answer.
 	unknown atomic.Bool
-	// outstanding is how many votes have not arrived of ballots that were won. Each may show that
-	// the claim has to be released here.
-	outstanding atomic.Int32
-	releasing   atomic.Int32 // releases in the background that are under way
-	releases    atomic.Int32 // those that have ended
+	// releasing is how many releases in the background are under way, and how many votes have not
+	// arrived of ballots that were won: each may show that the claim has to be released here.
+	releasing atomic.Int32
+	releases  atomic.Int32 // in the background that have ended
 }
 
 func newOrders(nodes int) *orders { return &orders{nodes: nodes, of: map[string]*callOrder{}} }
@@ -92,7 +91,7 @@ func (t *turn) hasReleased() {
 // keeps reports whether a node that says it holds the claim will keep it: no release is under way
 // there, none may follow, and none has ended since the given count.
 func (t *turn) keeps(releases int32) bool {
-	return t.outstanding.Load() == 0 && t.releasing.Load() == 0 && t.releases.Load() == releases
+	return t.releasing.Load() == 0 && t.releases.Load() == releases
 }
 
 // start starts a call to the node, which must not block, after the calls for this claim that were
@@ -150,22 +149,23 @@ func (o *callOrder) ask(
 	}
 }
 
-// background makes a call for which no caller waits, and calls done with its reply. Unless it goes
-// first, the call is obsolete if the claim has been released in the meantime, or made again.
+// background makes a call for which no caller waits, as long as detach says, and calls done with
+// its reply. Unless it goes first, the call is obsolete if the claim has been released in the
+// meantime, or made again.
 func (o *callOrder) background(
-	n *node, first bool, limit time.Duration, op driver.Op, c driver.Claim, after driver.After, done func(vote),
+	ctx context.Context, n *node, first bool, limit time.Duration, op driver.Op, c driver.Claim, after driver.After, done func(vote),
 ) {
 	o.start(n, first, func(n *node) {
-		ctx, cancel := context.WithTimeout(context.Background(), limit)
+		calls := detach(ctx, limit, 1)
 		ended := func(_ int, v vote) {
 			defer o.end(n)
-			cancel()
+			calls.ended()
 			done(v)
 		}
 		if releases := op == driver.OpRelease; !first && releases != o.released.Load() {
 			ended(0, vote{node: n, err: errObsolete})
 			return
 		}
-		n.start(ctx, new(request), op, []driver.Claim{c}, after, ended)
+		n.start(calls, new(request), op, []driver.Claim{c}, after, ended)
 	})
 }

@@ -184,12 +184,11 @@ func drift(ttl time.Duration) time.Duration { return ttl/100 + 2*time.Millisecon
 
 // Warnings implements driver.Warner: it asks all nodes at once.
 func (l *Locker) Warnings(ctx context.Context) (warnings []error) {
-	got := gather(ctx, l.nodes, identifyTimeout, func(ctx context.Context, n *node) ([]error, error) {
-		w, ok := n.Locker.(driver.Warner)
-		if !ok {
-			return nil, nil
+	got := gather(ctx, l.nodes, identifyTimeout, func(ctx context.Context, n *node) (of []error, _ error) {
+		if w, ok := n.Locker.(driver.Warner); ok {
+			of = w.Warnings(ctx)
 		}
-		return w.Warnings(ctx), nil
+		return of, nil
 	}, everyone)
 	for _, r := range got {
 		if r.err != nil {

@@ -53,7 +53,7 @@ func (l *Locker) Release(ctx context.Context, c driver.Claim, after driver.After
 func (l *Locker) releaseAt(order *callOrder, n *node, c driver.Claim, unknown bool) {
 	at := &order.at[n.index]
 	at.releasing.Add(1)
-	order.background(n, true, releaseTimeout(c.TTL), driver.OpRelease, c, driver.After{}, func(r vote) {
+	order.background(context.Background(), n, true, releaseTimeout(c.TTL), driver.OpRelease, c, driver.After{}, func(r vote) {
 		if r.err == nil {
 			at.hasReleased()
 		} else {
@@ -75,6 +75,6 @@ func (l *Locker) releaseAgain(order *callOrder, n *node, c driver.Claim, after d
 	c.Repeated = true
 	order.after(min(repeatAfter, c.TTL), func() {
 		l.repeating.Add(-1)
-		order.background(n, false, releaseTimeout(c.TTL), driver.OpRelease, c, after, func(vote) {})
+		order.background(context.Background(), n, false, releaseTimeout(c.TTL), driver.OpRelease, c, after, func(vote) {})
 	})
 }

@@ -95,7 +95,7 @@ func (r *renewal) take(ctx context.Context, v vote) {
 func (l *Locker) reacquireAt(order *callOrder, n *node, c driver.Claim, done func(error)) {
 	c.Queue = driver.Unqueued // it holds the key, so no other claim has to make way for it
 	c.Repeated = true
-	order.background(n, false, c.TTL/3, driver.OpAcquire, c, driver.After{}, func(v vote) {
+	order.background(context.Background(), n, false, c.TTL/3, driver.OpAcquire, c, driver.After{}, func(v vote) {
 		switch a := v.value; {
 		case errors.Is(v.err, errObsolete):
 		case v.err != nil:

@@ -24,8 +24,6 @@ type verdict uint8
 
 const (
 	undecided verdict = iota
-	// It is decided, but further votes would add information, and are worth a short wait.
-	waitForMore
 	granted
 	refused
 	failed
@@ -34,11 +32,21 @@ const (
 // A tally is the count of the votes so far.
 type tally struct {
 	verdict verdict
-	fence   uint64 // if granted
-	// if granted: a majority held the key for the claim or its owner; if waitForMore: some did
-	held    bool
+	fence   uint64        // if granted
+	held    bool          // if granted: a majority held the key for the claim or its owner
 	refusal driver.Answer // if refused
+	// grace, if undecided, is how long to wait for votes that would only add information. It is 0
+	// if the votes so far decide nothing.
+	grace time.Duration
 }
+
+const (
+	// shortGrace is the usual grace.
+	shortGrace = 5 * time.Millisecond
+	// longGrace is for a claim that seems to be a repeated one. It is rare, as its first answer
+	// was lost, and votes that are missing would tell the fence that it has.
+	longGrace = 100 * time.Millisecond
+)
 
 // count counts the votes. If late, it waits for no further votes.
 func (l *Locker) count(votes []vote, late bool) tally {
@@ -67,7 +75,10 @@ func (l *Locker) count(votes []vote, late bool) tally {
 		// Some nodes have a done marker. The claim may be a repeated one, and those nodes may have
 		// received the marker of an earlier run so late that it is gone on the others.
 		if !late && holds+len(l.nodes)-len(votes) >= l.quorum {
-			return tally{verdict: waitForMore, held: holds > 0}
+			if holds > 0 {
+				return tally{grace: longGrace}
+			}
+			return tally{grace: shortGrace}
 		}
 		return tally{verdict: refused, refusal: lastDone(votes)}
 	case holds >= l.quorum:
@@ -76,25 +87,25 @@ func (l *Locker) count(votes []vote, late bool) tally {
 		fence, same := mostCommon(held, func(a, b uint64) bool { return a == b })
 		if same < l.quorum {
 			if fence = slices.Max(held); !late {
-				return tally{verdict: waitForMore, held: true}
+				return tally{grace: longGrace}
 			}
 		}
 		return tally{verdict: granted, fence: fence, held: true}
 	case grantCount >= l.quorum && (holds == 0 || late):
 		return tally{verdict: granted, fence: highest}
 	case grantCount >= l.quorum:
-		return tally{verdict: waitForMore, held: true} // the claim may be a repeated one
+		return tally{grace: longGrace} // the claim may be a repeated one
 	case failures > spare:
 		return tally{verdict: failed}
 	case holds > 0 && busy+failures <= spare && holds+len(l.nodes)-len(votes) >= l.quorum:
 		// The claim is a repeated one, and nodes that have not answered may hold the key for it.
 		// If it were refused, it would be released.
-		return tally{verdict: undecided}
+		return tally{}
 	case busy+failures > spare, busy > 0 && len(votes) >= l.quorum:
 		// Slow nodes could still make the latter a grant, but no caller waits for them.
 		return l.refuse(votes, grantCount, busy, late)
 	}
-	return tally{verdict: undecided}
+	return tally{}
 }
 
 // mostCommon returns the value that is the same as most of them, and how many it is the same as.
@@ -134,7 +145,7 @@ func (l *Locker) refuse(votes []vote, grantCount, busy int, late bool) tally {
 	if !late && (most < l.quorum || leftOrForever(of[len(of)-1].Left)-leftOrForever(of[0].Left) > maxSkew || wanted > 0 && wanted < l.quorum) {
 		// No claim seems to hold the key, or its release is under way: ask again. Or some nodes
 		// keep others away for this claim, and a majority may.
-		return tally{verdict: waitForMore}
+		return tally{grace: shortGrace}
 	}
 	// So many nodes have to become free until there is a majority, if those that have not answered
 	// do not.

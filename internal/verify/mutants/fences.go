@@ -36,7 +36,7 @@ var fences = []mutant{
 	},
 	{
 		name: "mutant_quorum_reserves_all_that_it_requests", rule: 9, does: "a quorum grants all requested fences, even if its nodes have reserved fewer",
-		hunks: []hunk{{"backend/redlock/acquire.go", "lease.Fences.Reserve = min(lease.Fences.Reserve, v.value.Reserved)", "_ = v.value.Reserved"}},
+		hunks: []hunk{{"backend/redlock/acquire.go", "lease.Fences.Reserve = min(lease.Fences.Reserve, votes[i].value.Reserved)", "_ = votes[i].value.Reserved"}},
 		pkg:   "backend/redlock", test: "TestTryAcquire_reservesWhatAllOfAMajorityHaveReserved",
 	},
 	{
