@@ -95,11 +95,20 @@ type snippetModule struct {
 
 var snippetModules = []snippetModule{
 	{
-		dir: "middleware/http/frameworks", uses: `frameworks\.|restful\.|fiber\.`,
-		aliases: map[string]string{"hertzadaptor": "github.com/cloudwego/hertz/pkg/common/adaptor"},
-		prelude: "var idempotent func(http.Handler) http.Handler\nvar handler http.Handler\n",
+		dir: "middleware/http/frameworks", uses: `frameworks\.|restful\.|fiber\.|shopv1connect\.|kratos\.`,
+		aliases: map[string]string{
+			"hertzadaptor": "github.com/cloudwego/hertz/pkg/common/adaptor", "kratos": "github.com/go-kratos/kratos/v2/transport/http",
+		},
+		prelude: `
+var g *guard.Guard
+var idempotent func(http.Handler) http.Handler
+var handler http.Handler
+var shop any
+var shopv1connect struct{ NewShopHandler func(any, ...connect.HandlerOption) (string, http.Handler) }
+`,
 		imports: []string{
-			"net/http", "time", "github.com/cloudwego/hertz/pkg/app/server", "github.com/emicklei/go-restful/v3",
+			"net/http", "time", "connectrpc.com/connect", module + "/guard",
+			"github.com/cloudwego/hertz/pkg/app/server", "github.com/emicklei/go-restful/v3",
 			"github.com/gin-gonic/gin", "github.com/go-chi/chi/v5", "github.com/kataras/iris/v12",
 			"github.com/gofiber/fiber/v2", "github.com/gofiber/fiber/v2/middleware/adaptor", "github.com/gorilla/mux",
 			"github.com/klauspost/compress/gzhttp", "github.com/labstack/echo/v4",
@@ -139,6 +148,15 @@ var target string
 			"github.com/redis/go-redis/v9", "google.golang.org/grpc",
 			module + "/backend/single", module + "/guard", module + "/middleware/grpc", module + "/middleware/idempotency",
 		},
+	},
+	{
+		dir: "examples", uses: `kgo\.`,
+		prelude: `
+var ctx context.Context
+var g *guard.Guard
+func handle[M any](context.Context, *M) error { return nil }
+`,
+		imports: []string{"context", "errors", "time", "github.com/twmb/franz-go/pkg/kgo", module + "/guard"},
 	},
 	{
 		dir: "examples", uses: `stdouttrace\.`,
@@ -241,7 +259,7 @@ func TestLong_goBlocksOfTheDocsCompile(t *testing.T) {
 func compileBlocks(t *testing.T, long bool) (blocks int) {
 	t.Helper()
 	own := snippetModule{dir: ".", prelude: snippetPrelude, imports: snippetImports, aliases: snippetAliases}
-	checks := map[string]func(file string) error{} // by the folder of the module
+	checks := map[string]func(file string) error{} // by the uses of the module
 	for _, page := range append(pages(t), chineseOnly...) {
 		text := readPage(t, page)
 		for _, at := range goBlock.FindAllStringSubmatchIndex(text, -1) {
@@ -256,10 +274,10 @@ func compileBlocks(t *testing.T, long bool) (blocks int) {
 				continue
 			}
 			blocks++
-			if checks[m.dir] == nil {
-				checks[m.dir] = snippetChecker(t, m.dir, slices.AppendSeq(slices.Clone(m.imports), maps.Values(m.aliases))...)
+			if checks[m.uses] == nil {
+				checks[m.uses] = snippetChecker(t, m.dir, slices.AppendSeq(slices.Clone(m.imports), maps.Values(m.aliases))...)
 			}
-			if err := checks[m.dir](snippetFile(block, m.prelude, m.aliases, m.imports...)); err != nil {
+			if err := checks[m.uses](snippetFile(block, m.prelude, m.aliases, m.imports...)); err != nil {
 				line := strings.Count(text[:at[2]], "\n") + 1
 				t.Errorf("%s:%d does not compile: %v", page, line, err)
 			}

@@ -86,6 +86,7 @@ var stands = []stand{
 	}},
 	{name: "iris", mount: irisApp},
 	{name: "hertz", serve: hertzServer},
+	{name: "Kratos", mount: kratosServer},
 	{name: "httputil.ReverseProxy inside", mount: func(t *testing.T, s *shop, idempotent middleware) http.Handler {
 		backend := httptest.NewServer(s)
 		t.Cleanup(backend.Close)
