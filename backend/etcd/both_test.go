@@ -14,6 +14,7 @@ import (
 // A fleet moves from another backend to etcd, and back.
 func TestLong_both(t *testing.T) {
 	leftout.IfShort(t)
+	t.Parallel()
 	server := etcdtest.Start(t)
 	for name, order := range map[string]func(other, etcd guard.Locker) guard.Locker{
 		"to":   func(other, etcd guard.Locker) guard.Locker { return both.New(other, etcd) },

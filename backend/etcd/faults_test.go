@@ -233,6 +233,7 @@ func TestWithPrefix_separates(t *testing.T) {
 // The suite passes on three servers as well, with clients that use each of them.
 func TestLong_clusterOfThree(t *testing.T) {
 	leftout.IfShort(t)
+	t.Parallel()
 	guardtest.Run(t, suite(t, etcdtest.StartCluster(t, 3)...))
 }
 
