@@ -150,10 +150,13 @@ var target string
 		},
 	},
 	{
-		dir: "examples", uses: `kgo\.`,
+		dir: "examples", uses: `kgo\.|amqp091`,
+		aliases: map[string]string{"amqp": "github.com/rabbitmq/amqp091-go"},
 		prelude: `
+var connection *amqp.Connection
 var ctx context.Context
 var g *guard.Guard
+func eventID(*kgo.Record) string { return "" }
 func handle[M any](context.Context, *M) error { return nil }
 `,
 		imports: []string{"context", "errors", "time", "github.com/twmb/franz-go/pkg/kgo", module + "/guard"},
