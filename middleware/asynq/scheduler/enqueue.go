@@ -104,23 +104,16 @@ func (r *runner) start(e *entry) { r.wg.Go(func() { r.run(e.ctx, e) }) }
 // the tick.
 func (r *runner) enqueue(ctx context.Context, e *entry, tick time.Time) error {
 	taskID, key := e.tickNames(tick)
-	waiting, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	defer cancel()
-	waits := context.AfterFunc(ctx, cancel)
-	defer waits()
 	var info *asynq.TaskInfo
 	var duplicate error
-	err := r.guard.Do(waiting, key, func(under context.Context) (err error) {
-		if !waits() {
-			return ctx.Err()
-		}
+	err := r.guard.Do(ctx, key, func(under context.Context) (err error) {
 		info, err = r.attempt(under, e, taskID)
 		if errors.Is(err, asynq.ErrDuplicateTask) {
 			duplicate = err // asynq.Unique leaves this tick out, and should do so once
 			return nil
 		}
 		return err
-	}, r.leaseOptions(e.kind())...)
+	}, append(r.leaseOptions(e.kind()), r.guard.Adapter().Detached())...)
 	switch {
 	case info != nil:
 		r.observe(e, Outcome{Tick: tick, Ticks: 1, Result: Enqueued})
@@ -130,7 +123,7 @@ func (r *runner) enqueue(ctx context.Context, e *entry, tick time.Time) error {
 		return nil // its ID keeps out another one, if the marker is missing
 	case duplicate != nil:
 		r.report(e, tick, fmt.Errorf("guardscheduler: enqueue %q: %w", taskID, duplicate))
-		return nil
+		return nil //nolint:nilerr // it was reported, and is not tried again
 	case err == nil, errors.Is(err, guard.ErrDone):
 		return nil
 	case ctx.Err() != nil, errors.Is(err, guard.ErrBusy):

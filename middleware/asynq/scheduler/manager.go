@@ -141,18 +141,14 @@ func (m *Manager) sync() error {
 			delete(m.known, identity)
 		}
 	}
-	for identity, c := range wanted {
+	for identity, e := range wanted {
 		if m.known[identity] != "" {
 			continue
 		}
-		e, err := newEntry(c.Cronspec, c.Task, c.Opts, m.scheduler.runner.now())
-		if err == nil && !replaced[e.idAndSpec()] {
+		if !replaced[e.idAndSpec()] {
 			e.floor = floor
 		}
-		id := ""
-		if err == nil {
-			id, err = m.scheduler.register(e)
-		}
+		id, err := m.scheduler.register(e)
 		if err != nil {
 			m.log(err)
 			continue
@@ -172,10 +168,10 @@ func (m *Manager) floor() time.Time {
 	return m.scheduler.runner.now().Add(-m.interval)
 }
 
-// read returns the usable configs, by what identifies them, and logs the others. A list that
-// cannot be used as a whole is an error.
-func (m *Manager) read(configs []*asynq.PeriodicTaskConfig) (map[string]*asynq.PeriodicTaskConfig, error) {
-	wanted := map[string]*asynq.PeriodicTaskConfig{}
+// read returns the entries of the usable configs, by what identifies them, and logs the others. A
+// list that cannot be used as a whole is an error.
+func (m *Manager) read(configs []*asynq.PeriodicTaskConfig) (map[string]*entry, error) {
+	wanted := map[string]*entry{}
 	byID := map[string]*entry{}
 	for i, c := range configs {
 		if c == nil || c.Task == nil || c.Cronspec == "" {
@@ -193,7 +189,7 @@ func (m *Manager) read(configs []*asynq.PeriodicTaskConfig) (map[string]*asynq.P
 			return nil, err
 		}
 		byID[e.id] = e
-		wanted[fmt.Sprintf("%q %q %q %q %q", e.spec, c.Task.Type(), c.Task.Payload(), optionTexts(c.Opts), c.Task.Headers())] = c
+		wanted[fmt.Sprintf("%q %q %q %q %q", e.spec, c.Task.Type(), c.Task.Payload(), optionTexts(c.Opts), c.Task.Headers())] = e
 	}
 	return wanted, nil
 }
