@@ -22,13 +22,13 @@ func TestTick_uncontendedMakesFewCallsToTheStore(t *testing.T) {
 		takes         time.Duration
 		before, after []string
 	}{
-		"Skip": {nil, 0, []string{tick, `raise "cron:job"`, run},
+		"Skip": {nil, 0, []string{tick, `counters "cron:job"`, run},
 			[]string{`append "cron:job"`, `release "cron:job@2026-06-15T12:02:00Z"`, `release "cron:job"`, `raise "cron:job"`}},
-		"Wait": {[]guardcron.Option{guardcron.WithOverlap(guardcron.Wait)}, 0, []string{tick, `raise "cron:job"`, run},
+		"Wait": {[]guardcron.Option{guardcron.WithOverlap(guardcron.Wait)}, 0, []string{tick, `counters "cron:job"`, run},
 			[]string{`append "cron:job"`, `release "cron:job@2026-06-15T12:02:00Z"`, `release "cron:job"`, `raise "cron:job"`}},
-		"Allow": {[]guardcron.Option{guardcron.WithOverlap(guardcron.Allow)}, 0, []string{tick, `raise "cron:job"`},
+		"Allow": {[]guardcron.Option{guardcron.WithOverlap(guardcron.Allow)}, 0, []string{tick, `counters "cron:job"`},
 			[]string{`append "cron:job"`, `release "cron:job@2026-06-15T12:02:00Z"`, `raise "cron:job"`}},
-		"a long run is on record while it runs": {nil, 5 * time.Second, []string{tick, `raise "cron:job"`, run},
+		"a long run is on record while it runs": {nil, 5 * time.Second, []string{tick, `counters "cron:job"`, run},
 			[]string{`append "cron:job"`, `append "cron:job"`, `release "cron:job@2026-06-15T12:02:00Z"`, `release "cron:job"`, `raise "cron:job"`}},
 	} {
 		t.Run(title, func(t *testing.T) {

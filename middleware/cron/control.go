@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -97,44 +98,75 @@ func ofJob(name string, err error) error {
 
 // Paused reports whether a job is paused. It asks the store.
 func (c *Control) Paused(ctx context.Context, name string) (bool, error) {
-	paused, err := c.paused(ctx, c.ledger, name)
-	return paused && err == nil, ofJob(name, err)
+	p, err := lastPause(ctx, c.ledger, name)
+	return p.lasts(c.now()), ofJob(name, err)
 }
 
-// paused is Paused by that ledger, which bounds how long it takes.
-func (c *Control) paused(ctx context.Context, ledger driver.Ledger, name string) (bool, error) {
-	n, err := ledger.Raise(ctx, ledgerName(name), pauses, 0)
-	if err != nil || n%2 == 0 {
-		return false, err
-	}
-	until, err := pauseEnds(ctx, ledger, name, n)
-	return c.now().Before(until), err
+// A pause is the last one of a job. It is zero if there was none.
+type pause struct {
+	number int64     // even if it was ended by Resume
+	to     time.Time // when it ends or has ended
 }
+
+// lasts reports whether the job is paused.
+func (p pause) lasts(now time.Time) bool { return p.number%2 == 1 && now.Before(p.to) }
 
 // forever is the end of a pause that does not end by itself.
 var forever = time.UnixMilli(math.MaxInt64 / int64(time.Millisecond))
 
-// pauseEnds returns when the pause of that number ends by itself.
-func pauseEnds(ctx context.Context, ledger driver.Ledger, name string, n int64) (time.Time, error) {
-	until, err := ledger.Raise(ctx, ledgerName(name), pauseEnd+strconv.FormatInt(n, 10), 0)
-	if until == 0 {
-		return forever, err
+// lastPause returns the last pause of a job. The ledger bounds how long that takes.
+func lastPause(ctx context.Context, ledger driver.Ledger, job string) (pause, error) {
+	all, err := lastPauses(ctx, ledger, []string{job})
+	if err != nil {
+		return pause{}, err
 	}
-	return time.UnixMilli(until), err
+	return all[0], nil
+}
+
+// lastPauses returns the last pauses of jobs, of which there is one at least. It reads all of them
+// at once, and then the ends of those that have begun.
+func lastPauses(ctx context.Context, ledger driver.Ledger, jobs []string) ([]pause, error) {
+	names, counters := make([]string, len(jobs)), slices.Repeat([]string{pauses}, len(jobs))
+	for i, job := range jobs {
+		names[i] = ledgerName(job)
+	}
+	numbers, err := ledger.CountersOf(ctx, names, counters)
+	if err != nil {
+		return nil, err
+	}
+	all := make([]pause, len(jobs))
+	var begun []*pause
+	names, counters = nil, nil
+	for i, n := range numbers {
+		if n > 0 {
+			all[i] = pause{n, time.UnixMilli(n / 2)}
+		}
+		if n%2 == 1 {
+			all[i].to = forever
+			begun, names, counters = append(begun, &all[i]), append(names, ledgerName(jobs[i])), append(counters, pauseEnd+strconv.FormatInt(n, 10))
+		}
+	}
+	if len(begun) == 0 {
+		return all, nil
+	}
+	ends, err := ledger.CountersOf(ctx, names, counters)
+	for i, end := range ends {
+		if end > 0 {
+			begun[i].to = time.UnixMilli(end)
+		}
+	}
+	return all, err
 }
 
 // setPause pauses a job until an instant, or until Resume if the instant is zero. If pause is
 // false, it resumes the job.
 func (c *Control) setPause(ctx context.Context, name string, pause bool, until time.Time) error {
-	was, err := c.paused(ctx, c.ledger, name)
+	last, err := lastPause(ctx, c.ledger, name)
+	was := last.lasts(c.now())
 	if err != nil || !pause && !was {
 		return err
 	}
-	n, err := c.ledger.Raise(ctx, ledgerName(name), pauses, 0)
-	if err != nil {
-		return err
-	}
-	at := max(c.now().UnixMilli(), n/2+1)
+	at := max(c.now().UnixMilli(), last.number/2+1)
 	to := 2 * at
 	if pause {
 		to++
@@ -151,17 +183,4 @@ func (c *Control) setPause(ctx context.Context, name string, pause bool, until t
 	}
 	_, err = c.ledger.Raise(ctx, ledgerName(name), pauses, to)
 	return err
-}
-
-// lastPause returns when the last pause of the job began and ended. Both are 0 if there was none.
-func (b *job) lastPause(ctx context.Context) (from, to time.Time, err error) {
-	n, err := b.ledger.Raise(ctx, ledgerName(b.name), pauses, 0)
-	if err != nil || n == 0 {
-		return time.Time{}, time.Time{}, err
-	}
-	at, err := b.ledger.Raise(ctx, ledgerName(b.name), pausedAt, 0)
-	if to = time.UnixMilli(n / 2); err == nil && n%2 == 1 {
-		to, err = pauseEnds(ctx, b.ledger, b.name, n)
-	}
-	return time.UnixMilli(at), to, err
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -106,41 +105,19 @@ func (c *Control) List(ctx context.Context) ([]JobInfo, error) {
 	if err != nil {
 		return nil, fmt.Errorf("guardcron: list of jobs: %w", err)
 	}
-	paused, err := c.pausedOf(ctx, all)
+	if len(all) == 0 {
+		return nil, nil
+	}
+	names := make([]string, len(all))
+	for i, info := range all {
+		names[i] = info.Name
+	}
+	last, err := lastPauses(ctx, c.ledger, names)
 	if err != nil {
 		return nil, fmt.Errorf("guardcron: list of jobs: %w", err)
 	}
 	for i := range all {
-		all[i].Paused = paused[i]
+		all[i].Paused = last[i].lasts(c.now())
 	}
 	return all, nil
-}
-
-// pausedOf reports which jobs are paused. It reads all numbers of pauses at once, and then the ends
-// of those that have begun.
-func (c *Control) pausedOf(ctx context.Context, all []JobInfo) ([]bool, error) {
-	names, counters := make([]string, len(all)), make([]string, len(all))
-	for i, info := range all {
-		names[i], counters[i] = ledgerName(info.Name), pauses
-	}
-	numbers, err := c.ledger.CountersOf(ctx, names, counters)
-	if err != nil {
-		return nil, err
-	}
-	var at []int
-	names, counters = nil, nil
-	for i, n := range numbers {
-		if n%2 == 1 {
-			at, names, counters = append(at, i), append(names, ledgerName(all[i].Name)), append(counters, pauseEnd+strconv.FormatInt(n, 10))
-		}
-	}
-	ends, err := c.ledger.CountersOf(ctx, names, counters)
-	if err != nil {
-		return nil, err
-	}
-	paused := make([]bool, len(all))
-	for i, end := range ends {
-		paused[at[i]] = end == 0 || c.now().Before(time.UnixMilli(end))
-	}
-	return paused, nil
 }

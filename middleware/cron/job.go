@@ -222,12 +222,23 @@ func (b *job) Next(t time.Time) time.Time {
 	return time.Time{}
 }
 
-// begins is called when the Cron asks for a tick of the job, or runs it: it is not stopped.
+// begins is called when the Cron asks for a tick of the job: it is not stopped. What has waited for
+// that is done now.
 func (b *job) begins() {
 	b.jobs.watch.Do(func() { go b.jobs.watchClock() })
-	b.announceAgain()
-	if b.setTriggered(false) {
+	b.mu.Lock()
+	triggered := b.triggered
+	b.triggered = false
+	announces := !b.announceAt.IsZero() && !b.now().Before(b.announceAt)
+	if announces {
+		b.announceAt = time.Time{}
+	}
+	b.mu.Unlock()
+	if triggered {
 		b.jobs.inBackground(b.runIfTriggered)
+	}
+	if announces {
+		b.lookAgain()
 	}
 }
 

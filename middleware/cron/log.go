@@ -233,3 +233,64 @@ func (b *job) end(runs []entry) {
 		b.write(r)
 	}
 }
+
+// notify reports an outcome to observers and hooks.
+func (b *job) notify(r Record, skipped string) {
+	r.Job = b.name
+	b.report(r, "", skipped)
+	for _, f := range b.observed {
+		func() {
+			defer func() { _ = recover() }() // observers decide nothing
+			f(r)
+		}()
+	}
+}
+
+// report reports the outcome of a tick to the Guard's hooks. label is that of the run that was
+// found instead.
+func (b *job) report(r Record, label, skipped string) {
+	b.jobs.guard.Adapter().Report(context.WithoutCancel(b.jobs.ctx), guard.Outcome{
+		Adapter: "cron", Result: string(r.Result), Skipped: skipped, Name: b.kind, Start: r.Start, Duration: r.End.Sub(r.Start), Fence: r.Fence, Label: label,
+	}, b.lease...)
+}
+
+// recordBeginning writes down that a run has begun, in a second: one that has ended by then needs
+// no such record. Before the first run of a job it is written at once. If this process dies in it,
+// others know that there was one. So is a run that begins late: the next ticks may, too. The caller
+// calls ended when the run has ended.
+func (b *job) recordBeginning(r entry) (ended func()) {
+	b.mu.Lock()
+	first := b.first
+	b.first = false
+	b.mu.Unlock()
+	if !r.Tick.IsZero() && (first || r.Start.Sub(b.at(r.Tick)) > longRun) {
+		b.write(r)
+		return func() {}
+	}
+	written := make(chan struct{})
+	timer := time.AfterFunc(longRun, func() {
+		defer close(written)
+		b.write(r)
+	})
+	return func() {
+		if !timer.Stop() {
+			<-written
+		}
+	}
+}
+
+// longRun is how long a run takes before it is recorded as Running.
+const longRun = time.Second
+
+// Why a tick did not run here, in a word.
+const (
+	skippedDone   = "done"
+	skippedMissed = "missed"
+	skippedPaused = "paused"
+	skippedBusy   = "busy"
+)
+
+func ledgerName(job string) string { return "cron:" + job }
+
+// byHandName is the log of the runs by hand, which must not push out what is known of ticks.
+func byHandName(job string) string { return ledgerName(job) + "@by-hand" }

@@ -85,8 +85,8 @@ type looking struct {
 	job   *job
 	ctx   context.Context //nolint:containedctx // of the pass
 	known known
-	from  time.Time // the job was paused from here,
-	to    time.Time // up to here
+	pause pause     // the last one of the job,
+	from  time.Time // which began here
 	next  time.Time // when to look again
 
 	why     string // why the ticks in reports were left out
@@ -122,9 +122,14 @@ func (b *job) handleBacklog(ctx context.Context, k known) (next time.Time, err e
 		return true
 	})
 	l := &looking{job: b, ctx: ctx, known: k}
-	if l.from, l.to, err = b.lastPause(ctx); err != nil {
+	if l.pause, err = lastPause(ctx, b.ledger, b.name); err != nil {
 		return time.Time{}, err
 	}
+	from, err := b.ledger.Raise(ctx, ledgerName(b.name), pausedAt, 0)
+	if err != nil {
+		return time.Time{}, err
+	}
+	l.from = time.UnixMilli(from)
 	for _, o := range all {
 		b.mu.Lock()
 		handles := !o.active && b.pending[o.tick.UnixMilli()] == o
@@ -166,7 +171,7 @@ func (b *job) has(v view, tick time.Time, outcomes ...Result) bool {
 func (l *looking) at(o pending) error {
 	b := l.job
 	newest := !o.left
-	paused := !b.at(o.tick).Before(l.from) && b.at(o.tick).Before(l.to)
+	paused := !b.at(o.tick).Before(l.from) && b.at(o.tick).Before(l.pause.to)
 	inTime := func() bool { return b.late(o.tick) <= b.deadline }
 	born := b.bornAt()
 	quiet := true

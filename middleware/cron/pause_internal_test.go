@@ -3,6 +3,7 @@ package guardcron
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -25,17 +26,17 @@ type forgetful struct {
 	within atomic.Int64 // the time that the call has which hangs
 }
 
-func (f *forgetful) Raise(ctx context.Context, name, counter string, to int64) (int64, error) {
-	if f.hangs.Load() && counter == pauses {
+func (f *forgetful) CountersOf(ctx context.Context, names, counters []string) ([]int64, error) {
+	if f.hangs.Load() && slices.Contains(counters, pauses) {
 		end, _ := ctx.Deadline()
 		f.within.Store(int64(time.Until(end)))
 		<-ctx.Done()
-		return 0, driver.NewStoreError("forgetful", driver.OpLedger, name, ctx.Err())
+		return nil, driver.NewStoreError("forgetful", driver.OpLedger, names[0], ctx.Err())
 	}
-	if f.cut.Load() && counter == pauses {
-		return 0, driver.NewStoreError("forgetful", driver.OpLedger, name, errors.New("cut"))
+	if f.cut.Load() && slices.Contains(counters, pauses) {
+		return nil, driver.NewStoreError("forgetful", driver.OpLedger, names[0], errors.New("cut"))
 	}
-	return f.Locker.Raise(ctx, name, counter, to)
+	return f.Locker.CountersOf(ctx, names, counters)
 }
 
 // A job that may be paused does not run, and its tick is not lost.

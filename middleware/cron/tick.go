@@ -76,10 +76,10 @@ func (b *job) runTick(h *held) {
 // heldBack ends a tick without a run if the job is paused. If the store does not say whether it
 // is, the job does not run either: this process gives the tick up.
 func (b *job) heldBack(h *held) bool {
-	switch paused, err := b.jobs.paused(h.lease.Context(), b.ledger, b.name); {
+	switch last, err := lastPause(h.lease.Context(), b.ledger, b.name); {
 	case err != nil:
 		b.giveUp(h, err)
-	case paused:
+	case last.lasts(b.now()):
 		b.leaveOut(h, skippedPaused, "the job is paused")
 	default:
 		return false
@@ -213,44 +213,6 @@ func (b *job) keep(ctx context.Context, h *held, own *guard.Lease, r Record, beg
 		b.put(r)
 	}
 	b.notify(r, "")
-}
-
-// byHand runs the job for no tick. If the error is that the run has not begun, begun is false. If
-// tookOver, another process may have died in the run: its lease of the job ends soon.
-func (b *job) byHand(ctx context.Context, tookOver bool) (begun bool, err error) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(guard.ErrReleased)
-	defer context.AfterFunc(b.jobs.ctx, func() { cancel(errClosed) })()
-	var r entry
-	var own *guard.Lease
-	if b.overlap != Allow {
-		if ctx.Value(runContext{b}) != nil { // it would join the lease of that run
-			return false, fmt.Errorf("guardcron: job %q: it cannot run within its own run: %w", b.name, &guard.BusyError{Key: b.runKey(), Left: -1})
-		}
-		lease, end, err := b.enterByHand(ctx, tookOver)
-		if err != nil {
-			return false, fmt.Errorf("guardcron: job %q: %w", b.name, err)
-		}
-		defer end()
-		defer func() { _ = lease.Release(ctx) }() // it ends by itself otherwise
-		own, ctx, r.Fence = lease, lease.Context(), lease.Fence()
-	}
-	return true, b.call(ctx, own, r, nil)
-}
-
-// enterByHand takes the lease of the job.
-func (b *job) enterByHand(ctx context.Context, tookOver bool) (lease *guard.Lease, end func(), err error) {
-	var wait time.Duration
-	if b.overlap == Wait {
-		wait = guard.Forever
-	}
-	opts := b.runOptions(b.runKey() + " by hand " + b.who)
-	lease, end, err = b.acquire(ctx, b.runKey(), wait, opts...)
-	var busy *guard.BusyError
-	if tookOver && errors.As(err, &busy) {
-		lease, end, err = b.acquire(ctx, b.runKey(), untilOver(busy), opts...)
-	}
-	return lease, end, err
 }
 
 // call calls the function, under a lease if there is one, and records the run when the function has

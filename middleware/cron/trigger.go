@@ -28,6 +28,44 @@ func (j *Jobs) RunNow(ctx context.Context, name string) error {
 	return err
 }
 
+// byHand runs the job for no tick. If the error is that the run has not begun, begun is false. If
+// tookOver, another process may have died in the run: its lease of the job ends soon.
+func (b *job) byHand(ctx context.Context, tookOver bool) (begun bool, err error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(guard.ErrReleased)
+	defer context.AfterFunc(b.jobs.ctx, func() { cancel(errClosed) })()
+	var r entry
+	var own *guard.Lease
+	if b.overlap != Allow {
+		if ctx.Value(runContext{b}) != nil { // it would join the lease of that run
+			return false, fmt.Errorf("guardcron: job %q: it cannot run within its own run: %w", b.name, &guard.BusyError{Key: b.runKey(), Left: -1})
+		}
+		lease, end, err := b.enterByHand(ctx, tookOver)
+		if err != nil {
+			return false, fmt.Errorf("guardcron: job %q: %w", b.name, err)
+		}
+		defer end()
+		defer func() { _ = lease.Release(ctx) }() // it ends by itself otherwise
+		own, ctx, r.Fence = lease, lease.Context(), lease.Fence()
+	}
+	return true, b.call(ctx, own, r, nil)
+}
+
+// enterByHand takes the lease of the job.
+func (b *job) enterByHand(ctx context.Context, tookOver bool) (lease *guard.Lease, end func(), err error) {
+	var wait time.Duration
+	if b.overlap == Wait {
+		wait = guard.Forever
+	}
+	opts := b.runOptions(b.runKey() + " by hand " + b.who)
+	lease, end, err = b.acquire(ctx, b.runKey(), wait, opts...)
+	var busy *guard.BusyError
+	if tookOver && errors.As(err, &busy) {
+		lease, end, err = b.acquire(ctx, b.runKey(), untilOver(busy), opts...)
+	}
+	return lease, end, err
+}
+
 // The store keeps when a job was last triggered, as a counter of milliseconds since 1970.
 const triggers = "triggers"
 
@@ -115,13 +153,11 @@ func (b *job) runIfTriggered() {
 	}
 }
 
-// setTriggered notes whether the job was triggered while the Cron was stopped, and returns what was
-// noted before.
-func (b *job) setTriggered(to bool) (was bool) {
+// setTriggered notes whether the job was triggered while the Cron was stopped.
+func (b *job) setTriggered(to bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	was, b.triggered = b.triggered, to
-	return was
+	b.triggered = to
 }
 
 // runTriggered is one attempt. An error means that the job was not run, and that others may run it.

@@ -86,16 +86,3 @@ func (b *job) announcementIsDue() bool {
 	defer b.mu.Unlock()
 	return b.announceAt.IsZero()
 }
-
-// announceAgain announces the job once more if that is due. It is called at each tick.
-func (b *job) announceAgain() {
-	b.mu.Lock()
-	due := !b.announceAt.IsZero() && !b.now().Before(b.announceAt)
-	if due {
-		b.announceAt = time.Time{}
-	}
-	b.mu.Unlock()
-	if due {
-		b.lookAgain()
-	}
-}
