@@ -103,7 +103,7 @@ func (c *keyAsynq) Run(g *globals) error {
 	if c.Once {
 		use = "once "
 	}
-	kind, name := use+"type", c.Type
+	kind, name := use+"kind", c.Type
 	if c.Group != "" {
 		kind, name = use+"group", c.Group
 	}

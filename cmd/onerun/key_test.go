@@ -43,8 +43,8 @@ func TestKey_ofWhatPeopleKnow(t *testing.T) {
 		"http:AUQCUWxpLSg72MONRpUf2LIAVhY3z2RaFvKlbj4b6zA":  {"http", "--scope", "alice", "POST", "/claims", "k1"},
 		"http:M4B85q-qUbV9M7NaiA7gXffXZ5k54GDNGC4wOSIfEIY":  {"http", "--scope=alice", "--stripped=/claims%20x", "post", "/api/claims%20x?q=1", "k1"},
 		"grpc:dN5ppf1DavUq1yJXcocOIXaX7IZ7UV8UDSEuJzCDTIs":  {"grpc", "--scope", "alice", "/shop.Orders/Create", "k1"},
-		"asynq:O1Dny7TH3NVgxnWyi7CWnfpSuaVwJDD5U6ZmzSRe5B0": {"asynq", "invoice:send", "type"},
-		"asynq:Apk802OG3ZuvVY3rFp4jDiro8NE_Cqc4pM6oRIkpia0": {"asynq", "--once", "invoice:send", "type"},
+		"asynq:j1YFhB__MGPAEmnCT7hBaSh85z7k6nyjgrOWR08h7UA": {"asynq", "invoice:send", "type"},
+		"asynq:c8ZQPRgLX8Vny6rE_geSNIwPzxhRNmn1dO-OQIyHbEI": {"asynq", "--once", "invoice:send", "type"},
 		"cron:nightly report":                               {"cron", "nightly report"},
 		"gocron:nightly report":                             {"cron", "--gocron", "nightly report"},
 	} {
