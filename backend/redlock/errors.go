@@ -19,6 +19,14 @@ var unsupported = map[driver.Op]error{
 	driver.OpLedger:  errors.New("the store has no ledger"),
 }
 
+// contextEnded returns an error if the context has ended before a call: it asks no node then.
+func contextEnded(ctx context.Context, op driver.Op, key string) error {
+	if err := ctx.Err(); err != nil {
+		return driver.NewStoreError("redlock", op, key, err)
+	}
+	return nil
+}
+
 // noQuorum returns the error of a call that has no majority: that of ctx if the caller has left.
 // Otherwise it has the errors of the nodes that were asked. Its kind is permanent if so many of
 // these are permanent that too few nodes are left.

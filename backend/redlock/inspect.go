@@ -110,6 +110,9 @@ type page struct {
 func (l *Locker) Keys(ctx context.Context, prefix, cursor string, n int) (keys []string, next string, err error) {
 	spare := len(l.nodes) - l.quorum
 	at, failed, of, err := parseCursor(cursor, l.quorum, spare)
+	if err == nil {
+		err = contextEnded(ctx, driver.OpInspect, prefix)
+	}
 	if err != nil {
 		return nil, "", err
 	}
@@ -179,6 +182,9 @@ func (l *Locker) onlyHere(ctx context.Context, keys []string, at int) []string {
 // Break implements driver.Inspector. It returns true if the claim has lost the key on a majority of
 // the nodes. If that is not known, because nodes have failed, it returns an error.
 func (l *Locker) Break(ctx context.Context, key, id string, b driver.Break) (bool, error) {
+	if err := contextEnded(ctx, driver.OpInspect, key); err != nil {
+		return false, err
+	}
 	got := ask(ctx, l.nodes, driver.OpInspect, key, func(ctx context.Context, n driver.Inspector) (a driver.Answer, err error) {
 		a.Held, err = n.Break(ctx, key, id, b)
 		return a, err
@@ -190,6 +196,9 @@ func (l *Locker) Break(ctx context.Context, key, id string, b driver.Break) (boo
 // So Forget returns an error, after it has removed the others, if a node has failed that may have
 // one.
 func (l *Locker) Forget(ctx context.Context, key string) (bool, error) {
+	if err := contextEnded(ctx, driver.OpInspect, key); err != nil {
+		return false, err
+	}
 	got := ask(ctx, l.nodes, driver.OpInspect, key, func(ctx context.Context, n driver.Inspector) (bool, error) {
 		return n.Forget(ctx, key)
 	}, everyone)
@@ -221,6 +230,9 @@ func ask[A, T any](
 func askMajority[A, T any](
 	ctx context.Context, l *Locker, op driver.Op, key string, grace time.Duration, call func(context.Context, A) (T, error),
 ) ([]T, error) {
+	if err := contextEnded(ctx, op, key); err != nil {
+		return nil, err
+	}
 	got := ask(ctx, l.nodes, op, key, call, func(got []reply[T], late bool) (bool, time.Duration) {
 		n := answered(got)
 		if n < l.quorum && len(got)-n <= len(l.nodes)-l.quorum {

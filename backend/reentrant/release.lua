@@ -5,7 +5,6 @@
 -- Each claim gets 1, or 0 if it does not hold the lock. What to leave is '' for nothing, or a
 -- letter and for how many ms: 'K1000' for a minimum hold, 'D1000' for a done marker.
 local leave, label, how, record = shared(1), shared(2), shared(3), shared(4)
-local ALL = '1'
 
 -- release_only releases the key if it has this hold and no other, as nearly always. The hold has
 -- not ended, or the key would have.
@@ -54,7 +53,7 @@ local function serve(i)
   end
 
   if not others.H then
-    publish_to(how, KEYS[2 * i], own.letter == 'D' and ALL or FREE)
+    publish_to(how, KEYS[2 * i], FREE, own.letter == 'D')
   end
   return 1
 end

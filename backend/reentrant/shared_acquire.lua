@@ -152,7 +152,7 @@ local function grant(id, owner)
   last_until(math.max(others.last, ends))
   raise(mine, fence)
   if forget_wanted(mark, id) and count + 1 < limit then
-    publish_to(how, channel, '1') -- for those that were refused meanwhile
+    publish_to(how, channel, '0', true) -- for those that were refused meanwhile
   end
   return granted(answered, reserved, hold.seat)
 end

@@ -3,11 +3,12 @@
 --   0         the key is free: one waiter can be granted. If many received that, their number
 --             follows, and few of them ask at once
 --   1         all waiters are to ask: the key is done, or several of them can be granted
--- Redisson has the same 0 and 1, and ignores other numbers.
+-- Redisson has the same 0 and 1, and ignores other numbers. A 1 wakes none of its threads that is
+-- about to wait. So what shares locks with it sends a 0 to all, which no number follows.
 
 -- publish_to publishes a message, and returns how many received it, or an error: then waiters learn
 -- of a release when they poll.
-local function publish_to(how, channel, message)
+local function publish_to(how, channel, message, to_all)
   if how == 'both' then
     redis.pcall('PUBLISH', channel, message)
   end
@@ -15,7 +16,7 @@ local function publish_to(how, channel, message)
   if how == '' or how == 'sharded' and type(received) == 'table' then
     received = redis.pcall('PUBLISH', channel, message)
   end
-  if message == '0' and type(received) == 'number' and received > CROWD then
+  if message == '0' and not to_all and type(received) == 'number' and received > CROWD then
     publish_to(how, channel, string.format('%.0f', received))
   end
   return received
