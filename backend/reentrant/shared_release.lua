@@ -15,7 +15,7 @@ local function publish_if_useful(others, before, mark)
   end
   local nobody_holds = not (others.H or others.S or others.reader)
   if nobody_holds or count < limit and (before < ANY or mark) then
-    publish_to(how, KEYS[2], FREE, true)
+    publish_to(how, KEYS[2], '0', true)
   end
 end
 
@@ -25,7 +25,7 @@ local function release_shared(own, others, mark)
     own.letter, own.ends = 'M', from_now(string.sub(leave, 2))
     last_until(math.max(others.last, own.ends))
     put(own)
-    publish_to(how, KEYS[2], FREE, true) -- waiters learn how long it takes now
+    publish_to(how, KEYS[2], '0', true) -- waiters learn how long it takes now
     return 1
   end
   remove(own.id)
@@ -48,7 +48,7 @@ local function serve(i)
   local mark = read_wanted()
   if forget_wanted(mark, id) then
     mark = nil
-    publish_to(how, KEYS[2], FREE, true) -- for those that were refused meanwhile
+    publish_to(how, KEYS[2], '0', true) -- for those that were refused meanwhile
   end
   if not own or own.ends <= now then
     return 0
