@@ -170,7 +170,7 @@ func TestStore_etcdByTLS(t *testing.T) {
 		require.Contains(t, errs, "--tls-c", name)
 		require.NotContains(t, errs, "secret")
 	}
-	code, out, _ := s.run("doctor")
+	code, out, _ := s.run("doctor", "--timeout=1m")
 	require.Equal(t, 1, code)
 	require.Regexp(t, `problem +reach +\S+ TLS fails, see --tls-ca`, out)
 }
