@@ -50,16 +50,7 @@ func openMember(role fleettest.Role) (fleettest.Acquire, error) {
 	r := rollouts[slices.IndexFunc(rollouts, func(r rollout) bool { return r.name == name })]
 	from := redis.NewClient(&redis.Options{Addr: role.Addrs[0]})
 	to := redis.NewClient(&redis.Options{Addr: role.Addrs[len(role.Addrs)-1]})
-	g, err := guard.New(r.locker(stage, from, to), guard.WithTTL(fleettest.TTL), guard.WithWait(guard.Forever))
-	return func(ctx context.Context) (fleettest.Lock, error) {
-		lease, err := g.Acquire(ctx, "report")
-		if err != nil {
-			return fleettest.Lock{}, err
-		}
-		return fleettest.Lock{
-			Fence: lease.Fence(), Release: func() error { return lease.Release(context.Background()) },
-		}, nil
-	}, err
+	return fleettest.By(r.locker(stage, from, to))
 }
 
 // roll moves a fleet from stage to stage.

@@ -57,8 +57,8 @@ func (l *Locker) keepAliveBy(ctx context.Context, s *stream, ids []int64) ([]boo
 	return alive, err
 }
 
-// A stream is a stream of keep-alives. For each new one, a client with a password authenticates,
-// which costs a server tens of milliseconds and a write. So the streams of such a client are kept.
+// A stream is a stream of keep-alives. For each new one, a client with a password authenticates.
+// That costs a server tens of milliseconds and a write. So the streams of such a client are kept.
 type stream struct {
 	begin func() (pb.Lease_LeaseKeepAliveClient, error)
 	end   context.CancelFunc

@@ -85,8 +85,8 @@ type looking struct {
 	job   *job
 	ctx   context.Context //nolint:containedctx // of the pass
 	known known
-	pause pause     // the last one of the job,
-	from  time.Time // which began here
+	pause pause     // the last one of the job
+	from  time.Time // when that began
 	next  time.Time // when to look again
 
 	why     string // why the ticks in reports were left out

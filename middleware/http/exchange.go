@@ -198,7 +198,7 @@ func (q *exchange) run(ctx context.Context, how recording, conclude func()) {
 // pass calls the handler. in is a copy of the request.
 func (q *exchange) pass(w http.ResponseWriter, in *http.Request) {
 	q.body.attach(in)
-	in.Trailer = q.r.Trailer // which reading the body has filled in
+	in.Trailer = q.r.Trailer // reading the body has filled it in
 	if q.readsConnection() && (in.ContentLength < 0 || q.client.ctx != nil) {
 		q.connection = connectionBody{in.Body, q, in}
 		in.Body = &q.connection
@@ -310,7 +310,7 @@ func (q *exchange) Bare(ctx context.Context) {
 // handBack copies to the original request what outer code looks for there.
 func (q *exchange) handBack() {
 	if q.in != nil {
-		q.r.Pattern = q.in.Pattern             // which a mux has set, for code in front of us
-		q.r.MultipartForm = q.in.MultipartForm // whose files net/http removes in the end
+		q.r.Pattern = q.in.Pattern             // a mux has set it, for code in front of us
+		q.r.MultipartForm = q.in.MultipartForm // net/http removes its files in the end
 	}
 }

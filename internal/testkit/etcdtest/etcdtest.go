@@ -45,7 +45,7 @@ type Server struct {
 	name         string
 	client, peer string // URLs
 	public       string // the URL by which other servers reach it
-	proxy        string // by which it reaches others, or ""
+	proxy        string // it reaches the others through this, or "" if directly
 	network      *network
 	cluster      string
 	heartbeat    int // in milliseconds
@@ -102,7 +102,10 @@ func start(t testing.TB, program string, n int, network *network, c *certs.Certs
 	ports := daemon.FreePorts(t, 2*n)
 	servers, members := make([]*Server, n), make([]string, n)
 	for i := range servers {
-		s := &Server{program: program, name: fmt.Sprint("etcd", i), client: "http://127.0.0.1:" + ports[2*i], peer: "http://127.0.0.1:" + ports[2*i+1], set: settings, network: network}
+		s := &Server{
+			program: program, name: fmt.Sprint("etcd", i), set: settings, network: network,
+			client: "http://127.0.0.1:" + ports[2*i], peer: "http://127.0.0.1:" + ports[2*i+1],
+		}
 		if s.public = s.peer; network != nil {
 			s.public, s.proxy = network.add(t, s.name, ports[2*i+1])
 		}

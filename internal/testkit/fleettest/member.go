@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/seed-1795987d/onerun/guard"
 )
 
 // A Role is what a process of a fleet is.
@@ -22,6 +23,18 @@ type Role struct {
 
 // An Acquire acquires the lock. It returns an error if it cannot before ctx ends.
 type Acquire func(ctx context.Context) (Lock, error)
+
+// By returns an Acquire by a Guard on a Locker.
+func By(l guard.Locker) (Acquire, error) {
+	g, err := guard.New(l, guard.WithTTL(TTL), guard.WithWait(guard.Forever))
+	return func(ctx context.Context) (Lock, error) {
+		lease, err := g.Acquire(ctx, "report")
+		if err != nil {
+			return Lock{}, err
+		}
+		return Lock{Fence: lease.Fence(), Release: func() error { return lease.Release(context.Background()) }}, nil
+	}, err
+}
 
 // A Lock is what a member has acquired.
 type Lock struct {

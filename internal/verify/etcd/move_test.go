@@ -1,9 +1,8 @@
-// Package etcd_test moves a fleet between Redis and etcd. It is in this module because of go-redis,
-// which users of backend/etcd do not need.
+// Package etcd_test moves a fleet between Redis and etcd. It is in this module because users of
+// backend/etcd do not need go-redis.
 package etcd_test
 
 import (
-	"context"
 	"os"
 	"testing"
 	"time"
@@ -42,16 +41,7 @@ func openMember(role fleettest.Role) (fleettest.Acquire, error) {
 	from := single.New(redis.NewClient(&redis.Options{Addr: role.Addrs[0]}))
 	to := etcd.New(client)
 	lockers := map[string]guard.Locker{"old": from, "both": both.New(from, to), "next": to}
-	g, err := guard.New(lockers[role.Kind], guard.WithTTL(fleettest.TTL), guard.WithWait(guard.Forever))
-	return func(ctx context.Context) (fleettest.Lock, error) {
-		lease, err := g.Acquire(ctx, "report")
-		if err != nil {
-			return fleettest.Lock{}, err
-		}
-		return fleettest.Lock{
-			Fence: lease.Fence(), Release: func() error { return lease.Release(context.Background()) },
-		}, nil
-	}, err
+	return fleettest.By(lockers[role.Kind])
 }
 
 // Six processes move from Redis to etcd and back, under load, and some are killed. No two hold the

@@ -1,7 +1,6 @@
 package postgres_test
 
 import (
-	"context"
 	"database/sql"
 	"testing"
 	"time"
@@ -31,16 +30,7 @@ func openMember(role fleettest.Role) (fleettest.Acquire, error) {
 	from := single.New(redis.NewClient(&redis.Options{Addr: role.Addrs[0]}))
 	to := postgres.New(db)
 	lockers := map[string]guard.Locker{"old": from, "both": both.New(from, to), "next": to}
-	g, err := guard.New(lockers[role.Kind], guard.WithTTL(fleettest.TTL), guard.WithWait(guard.Forever))
-	return func(ctx context.Context) (fleettest.Lock, error) {
-		lease, err := g.Acquire(ctx, "report")
-		if err != nil {
-			return fleettest.Lock{}, err
-		}
-		return fleettest.Lock{
-			Fence: lease.Fence(), Release: func() error { return lease.Release(context.Background()) },
-		}, nil
-	}, err
+	return fleettest.By(lockers[role.Kind])
 }
 
 // Six processes move from Redis to PostgreSQL and back, under load, and some are killed. No two

@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-1795987d/onerun/backend/sqlite"
-	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/internal/testkit/fleettest"
 )
 
@@ -29,16 +28,7 @@ func openMember(role fleettest.Role) (fleettest.Acquire, error) {
 	if err := l.Migrate(context.Background()); err != nil { // all members do, at the same time
 		return nil, err
 	}
-	g, err := guard.New(l, guard.WithTTL(fleettest.TTL), guard.WithWait(guard.Forever))
-	return func(ctx context.Context) (fleettest.Lock, error) {
-		lease, err := g.Acquire(ctx, "report")
-		if err != nil {
-			return fleettest.Lock{}, err
-		}
-		return fleettest.Lock{
-			Fence: lease.Fence(), Release: func() error { return lease.Release(context.Background()) },
-		}, nil
-	}, err
+	return fleettest.By(l)
 }
 
 // Real processes want one key of a new file, and some of them are killed while they hold it.
