@@ -307,7 +307,9 @@ func TestClose_endsConnecting(t *testing.T) {
 	defer cancel()
 	_, err := await(ctx, l.Locker, driver.OpRenew, claimOf(1))
 	require.ErrorIs(t, err, guard.ErrStore)
-	require.Equal(t, 2, own(), "the lane goes on connecting")
+	lane := func() bool { return own() == 2 }
+	require.Eventually(t, lane, 5*time.Second, 10*time.Millisecond, "the pool's connection has ended with the caller")
+	require.Never(t, func() bool { return !lane() }, 100*time.Millisecond, 10*time.Millisecond, "the lane goes on connecting")
 	require.NoError(t, l.Close())
 	require.Eventually(t, func() bool { return own() == 1 }, 5*time.Second, 10*time.Millisecond)
 }
