@@ -180,3 +180,27 @@ func TestElsewhere_aRecorderOfTests(t *testing.T) {
 		require.Equal(t, replayed, response.Header().Get("Idempotency-Replayed"))
 	}
 }
+
+// A call of gRPC that has failed has status 200, so a kept answer would be wrong.
+func TestElsewhere_aCallOfGRPC(t *testing.T) {
+	t.Parallel()
+	for content, refused := range map[string]bool{
+		"application/grpc": true, "application/grpc+proto": true, "Application/GRPC-Web-Text": true, "application/json": false, "": false,
+	} {
+		var runs atomic.Int64
+		h, seen := lifeIdempotent(t, lifeGuard(t, memory.New()), func(http.ResponseWriter, *http.Request) { runs.Add(1) })
+		response := call(h, "/", "k", "X-Tenant", "a", "Content-Type", content)
+		if !refused {
+			require.Equal(t, http.StatusOK, response.Code, content)
+			require.EqualValues(t, 1, runs.Load(), content)
+			continue
+		}
+		require.Equal(t, http.StatusInternalServerError, response.Code, content)
+		require.Zero(t, runs.Load(), content)
+		require.ErrorContains(t, seen.await(t, 1)[0].Err, "interceptor", content)
+		get := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", http.NoBody)
+		get.Header.Set("Content-Type", content)
+		h.ServeHTTP(httptest.NewRecorder(), get)
+		require.EqualValues(t, 1, runs.Load(), "a request that the middleware leaves alone")
+	}
+}

@@ -80,8 +80,12 @@ func (q *exchange) Identify() (idempotency.Result, error) {
 		return idempotency.Untouched, nil
 	}
 	result, err := q.read()
-	if q.fiber && result != idempotency.Untouched && !q.m.Shadow {
+	switch {
+	case result == idempotency.Untouched || q.m.Shadow:
+	case q.fiber:
 		return idempotency.Refused, errFiber
+	case byGRPC(q.r):
+		return idempotency.Refused, errGRPC
 	}
 	return result, err
 }
