@@ -25,8 +25,8 @@ type console struct {
 // would let each test binary sleep for a second at its end. GOGC=200 saves a tenth of the processor
 // time.
 var required = []string{
-	"ONERUN_REQUIRE_REDIS=1", "ONERUN_REQUIRE_POSTGRES=1", "ONERUN_REQUIRE_MYSQL=1", "ONERUN_REQUIRE_ETCD=1", "ONERUN_REQUIRE_OLDEST_ETCD=1", "ONERUN_REQUIRE_CHROMIUM=1",
-	"ONERUN_REQUIRE_FLEETS=1", "ONERUN_REQUIRE_SHELLS=1", "GORACE=atexit_sleep_ms=0", "GOGC=200",
+	"ONERUN_REQUIRE_REDIS=1", "ONERUN_REQUIRE_POSTGRES=1", "ONERUN_REQUIRE_MYSQL=1", "ONERUN_REQUIRE_ETCD=1", "ONERUN_REQUIRE_OLDEST_ETCD=1", "ONERUN_REQUIRE_RABBITMQ=1",
+	"ONERUN_REQUIRE_CHROMIUM=1", "ONERUN_REQUIRE_FLEETS=1", "ONERUN_REQUIRE_SHELLS=1", "GORACE=atexit_sleep_ms=0", "GOGC=200",
 }
 
 // with returns a console whose commands also have the variables.
