@@ -71,6 +71,7 @@ func lateRepeat(s *subject) {
 	second := s.there.awaitGrant(next, driver.Busy, time.Time{}).Fence
 	require.Greater(s, second, first)
 	s.there.mustRelease(next, driver.After{})
+	late.TTL = next.TTL // it need not end soon again
 	require.Greater(s, s.here.mustAcquire(late).Fence, second, "the new fence of a claim that is granted again after its expiry")
 }
 
