@@ -108,7 +108,7 @@ func TestLocker_containsADriverThatPanicsOrEndsItsGoroutine(t *testing.T) {
 				}
 				t.Run(text+" in "+in+" of "+name, func(t *testing.T) {
 					db := sql.OpenDB(rogue{in, fault})
-					ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+					ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 					defer cancel()
 					require.ErrorContains(t, call(ctx, postgres.New(db)), text, "when it finds the table")
 					require.ErrorContains(t, call(ctx, postgres.New(db, postgres.WithTable("public.t"))), text)
@@ -132,7 +132,7 @@ func TestSubscribe_containsAListenerAndADriverThatPanicOrEndTheirGoroutines(t *t
 			}
 			l := postgres.New(sql.OpenDB(rogue{"Query", fault}), postgres.WithListener(listen))
 			stop := l.Subscribe("k", "", func(time.Duration) {})
-			require.Eventually(t, func() bool { return listened.Load() >= 2 }, 5*time.Second, 10*time.Millisecond, "it is called again")
+			require.Eventually(t, func() bool { return listened.Load() >= 2 }, 20*time.Second, 10*time.Millisecond, "it is called again")
 			stop()
 		})
 	}

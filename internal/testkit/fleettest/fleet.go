@@ -98,6 +98,7 @@ func (f *Fleet) Roll(kinds []string, while time.Duration, addrs ...string) (kill
 	for range 6 {
 		members = append(members, f.Start(kinds[0], addrs...))
 	}
+	f.AwaitRuns(kinds[0], 10)
 	for _, kind := range kinds[1:] {
 		for i, m := range members {
 			time.Sleep(rand.N(while)) // the load of the mixture

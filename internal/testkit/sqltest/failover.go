@@ -23,7 +23,7 @@ type Replica struct {
 // replica of the Store.
 func Failover(t *testing.T, primary *Store, follow func(t testing.TB) Replica) {
 	l, _ := primary.Migrated(t)
-	early := MustAcquire(t, l, Claim("before", Long))
+	early := MustAcquire(t, l, Claim("before", time.Hour))
 	MustRelease(t, l, MustAcquire(t, l, Claim("old row", Long)).Claim)
 	replica := follow(t)
 	replica.Received(t)

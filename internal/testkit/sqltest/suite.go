@@ -72,7 +72,7 @@ func RunMove(t *testing.T, from, to guardtest.Backend) {
 			return both.New(from.Again(t, nil), to.Again(t, nil))
 		},
 		Flush:  func(t testing.TB) { from.Flush(t); to.Flush(t) },
-		MinTTL: 250 * time.Millisecond, // a claim takes several calls, and a SQL server may be slow to answer
+		MinTTL: 250 * time.Millisecond, // a claim takes several calls, and a server may be slow
 		Ledger: true, Notifies: true, Keys: to.Keys,
 	})
 }

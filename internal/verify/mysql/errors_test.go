@@ -12,10 +12,22 @@ import (
 	"github.com/seed-1795987d/onerun/internal/testkit/sqltest"
 )
 
-// What an administrator has to mend is named.
-func TestErrors_nameTheirRemedy(t *testing.T) {
+// A server with users of its own, which that of ONERUN_MYSQL_DSN need not have.
+func TestUsers(t *testing.T) {
 	t.Parallel()
 	server := mysqltest.Start(t, "max-connections=100")
+	for name, test := range map[string]func(t *testing.T, server *mysqltest.Server){
+		"errors name their remedy":                   errorsNameTheirRemedy,
+		"too many connections":                       tooManyConnections,
+		"a record is larger than a packet":           recordIsLargerThanAPacket,
+		"the rights in the documentation are enough": needsFewRights,
+	} {
+		t.Run(name, func(t *testing.T) { test(t, server) })
+	}
+}
+
+// What an administrator has to mend is named.
+func errorsNameTheirRemedy(t *testing.T, server *mysqltest.Server) {
 	require.NoError(t, server.Exec("CREATE USER app@localhost IDENTIFIED BY 'secret'", "CREATE DATABASE noright",
 		"GRANT SELECT ON noright.* TO app@localhost"))
 	dsn := server.Database(t)
@@ -38,13 +50,11 @@ func TestErrors_nameTheirRemedy(t *testing.T) {
 	})
 }
 
-func TestErrors_tooManyConnections(t *testing.T) {
-	t.Parallel()
-	server := mysqltest.Start(t, "max-connections=10")
-	require.NoError(t, server.Exec("CREATE USER app@localhost", "GRANT ALL ON *.* TO app@localhost WITH MAX_USER_CONNECTIONS 1"))
+func tooManyConnections(t *testing.T, server *mysqltest.Server) {
+	require.NoError(t, server.Exec("CREATE USER one@localhost", "GRANT ALL ON *.* TO one@localhost WITH MAX_USER_CONNECTIONS 1"))
 	dsn := server.Database(t)
 	migrated(t, dsn)
-	dsn = asUser(t, dsn, "app")
+	dsn = asUser(t, dsn, "one")
 	conn, err := open(t, dsn).Conn(t.Context())
 	require.NoError(t, err)
 	defer conn.Close()
@@ -53,9 +63,8 @@ func TestErrors_tooManyConnections(t *testing.T) {
 }
 
 // A record is at most 1 MiB, which takes twice as much in a statement.
-func TestErrors_recordIsLargerThanAPacket(t *testing.T) {
-	t.Parallel()
-	server := mysqltest.Start(t, "max-allowed-packet=1M")
+func recordIsLargerThanAPacket(t *testing.T, server *mysqltest.Server) {
+	require.NoError(t, server.Exec("SET GLOBAL max_allowed_packet = 1 << 20"))
 	dsn := server.Database(t)
 	l, _ := migrated(t, dsn)
 	c := claim("key", long)

@@ -20,19 +20,17 @@ import (
 var sqlBlock = regexp.MustCompile("(?ms)^```sql\n(GRANT .*?);\n^```")
 
 // A user with the rights of the documentation can do all but create the table.
-func TestRights_ofTheDocumentationAreEnough(t *testing.T) {
-	t.Parallel()
+func needsFewRights(t *testing.T, server *mysqltest.Server) {
 	page, err := os.ReadFile("../../../docs/stores/mysql.md")
 	require.NoError(t, err)
 	found := sqlBlock.FindSubmatch(page)
 	require.NotNil(t, found)
-	server := mysqltest.Start(t, "max-connections=100")
 	dsn := server.Database(t)
 	migrated(t, dsn)
 	database := dsn[strings.LastIndex(dsn, "/")+1:]
-	grant := strings.NewReplacer("app.onerun_leases", database+".onerun_leases", "TO app", "TO app@localhost").Replace(string(found[1]))
-	require.NoError(t, server.Exec("CREATE USER app@localhost", grant))
-	l := mysql.New(open(t, asUser(t, dsn, "app")))
+	grant := strings.NewReplacer("app.onerun_leases", database+".onerun_leases", "TO app", "TO few@localhost").Replace(string(found[1]))
+	require.NoError(t, server.Exec("CREATE USER few@localhost", grant))
+	l := mysql.New(open(t, asUser(t, dsn, "few")))
 	require.NoError(t, l.Migrate(t.Context()), "the table exists")
 	g, err := guard.New(l)
 	require.NoError(t, err)
@@ -41,7 +39,7 @@ func TestRights_ofTheDocumentationAreEnough(t *testing.T) {
 	require.NoError(t, g.Do(t.Context(), "key", nothing, guard.WithOnce(time.Hour)))
 	require.NoError(t, g.DoAll(t.Context(), []string{"a", "b"}, func(ctx context.Context) error {
 		lease, _ := guard.FromContext(ctx)
-		tx, err := open(t, asUser(t, dsn, "app")).BeginTx(ctx, nil)
+		tx, err := open(t, asUser(t, dsn, "few")).BeginTx(ctx, nil)
 		require.NoError(t, err)
 		defer tx.Rollback()
 		return l.CheckFence(ctx, tx, lease)
@@ -52,7 +50,7 @@ func TestRights_ofTheDocumentationAreEnough(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, l.Warnings(t.Context()))
 	require.NoError(t, g.Close(t.Context()))
-	err = mysql.New(open(t, asUser(t, dsn, "app")), mysql.WithTable("other")).Migrate(t.Context())
+	err = mysql.New(open(t, asUser(t, dsn, "few")), mysql.WithTable("other")).Migrate(t.Context())
 	require.ErrorContains(t, err, "denied")
 }
 
@@ -78,10 +76,10 @@ func otherDatabase(t *testing.T, server *mysqltest.Server) {
 	exec(t, db, "SELECT k FROM "+database+".leases")
 }
 
-// A claim that shares a key waits half a second for others that lock it: they may leave room.
-func TestTryAcquire_waitsForALockedKeyThatHasRoom(t *testing.T) {
-	t.Parallel()
-	l, db := migrated(t, mysqltest.Start(t).Database(t))
+// A claim that shares a key waits half a second for others that lock it: they may leave room. One
+// that wants a key alone waits for less than 100 ms.
+func waitsForRoom(t *testing.T, s *sqltest.Store) {
+	l, db := s.Migrated(t)
 	share := func() driver.Claim {
 		c := claim("key", long)
 		c.MaxHolders = 2
@@ -93,6 +91,12 @@ func TestTryAcquire_waitsForALockedKeyThatHasRoom(t *testing.T) {
 	defer tx.Rollback()
 	_, err = tx.ExecContext(t.Context(), `SELECT 1 FROM onerun_leases WHERE k = 'key' FOR UPDATE`)
 	require.NoError(t, err)
-	time.AfterFunc(200*time.Millisecond, func() { _ = tx.Rollback() })
-	mustAcquire(t, l, share())
+	began := time.Now()
+	c := share()
+	busy, err := l.TryAcquire(t.Context(), c)
+	require.NoError(t, err)
+	require.Equal(t, driver.Busy, busy.State)
+	require.Greater(t, time.Since(began), 100*time.Millisecond)
+	require.NoError(t, tx.Rollback())
+	sqltest.AwaitGrant(t, l, c)
 }

@@ -7,19 +7,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed-1795987d/onerun/backend/mysql"
 	"github.com/seed-1795987d/onerun/guard"
-	"github.com/seed-1795987d/onerun/internal/testkit/mysqltest"
 )
 
 // Fences grow although the restored table has forgotten the last ones. Done markers that are newer
 // than the backup are lost.
-func TestTable_isRestoredFromABackup(t *testing.T) {
-	t.Parallel()
-	dsn := mysqltest.Start(t).Database(t)
-	migrated(t, dsn)
-	db := open(t, dsn)
-	g, err := guard.New(mysql.New(db))
+func restoredFromABackup(t *testing.T, dsn string) {
+	l, db := migrated(t, dsn)
+	g, err := guard.New(l)
 	require.NoError(t, err)
 	var last uint64
 	run := func(key string, opts ...guard.Option) error {

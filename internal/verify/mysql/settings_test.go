@@ -1,8 +1,6 @@
 package mysql_test
 
 import (
-	"context"
-	"database/sql"
 	"fmt"
 	"testing"
 	"time"
@@ -10,9 +8,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-1795987d/onerun/backend/mysql"
-	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/internal/testkit/mysqltest"
+	"github.com/seed-1795987d/onerun/internal/testkit/sqltest"
 )
 
 // What a deploy can change in a DSN or on a server makes no difference, or is an error that says
@@ -55,72 +53,16 @@ func TestSettings_makeNoDifference(t *testing.T) {
 				require.ErrorContains(t, err, c.says)
 				return
 			}
-			usual(t, admin, mysql.New(db))
+			sqltest.Usual(t, store(server, dsn), admin, mysql.New(db))
 		})
 	}
-}
-
-// A trigger of the user does not disturb what a statement reports.
-func TestSettings_withATrigger(t *testing.T) {
-	t.Parallel()
-	l, db := migrated(t, mysqltest.Start(t).Database(t))
-	exec(t, db, `CREATE TABLE audit (id INT AUTO_INCREMENT PRIMARY KEY, k VARBINARY(2048))`)
-	for _, event := range []string{"INSERT", "UPDATE"} {
-		exec(t, db, fmt.Sprintf(`CREATE TRIGGER audit_%s AFTER %s ON onerun_leases FOR EACH ROW INSERT INTO audit (k) VALUES (NEW.k)`, event, event))
-	}
-	usual(t, l, l)
-}
-
-// usual makes calls of each kind.
-func usual(t *testing.T, other, l *mysql.Locker) {
-	t.Helper()
-	g, err := guard.New(l, guard.WithTTL(10*time.Second))
-	require.NoError(t, err)
-	for range 3 { // the first grant of a key is another statement
-		var claims []driver.Claim
-		for _, key := range []string{"a", "b'\"\\", "c"} {
-			c := claim(key, long)
-			c.Fence = mustAcquire(t, l, c).Fence
-			claims = append(claims, c)
-			busy, err := other.TryAcquire(t.Context(), claim(key, long))
-			require.NoError(t, err)
-			require.Equal(t, driver.Busy, busy.State)
-			require.NoError(t, l.InTx(t.Context(), under(c, c.Fence), func(*sql.Tx) error { return nil }))
-		}
-		driver.Await(t.Context(), l, driver.OpRenew, claims, driver.After{}, func(_ int, a driver.Answer, err error) {
-			require.NoError(t, err)
-			require.True(t, a.Held)
-		})
-		for _, c := range claims {
-			held, err := l.Release(t.Context(), c, driver.After{})
-			require.NoError(t, err)
-			require.True(t, held)
-			stale := l.InTx(t.Context(), under(c, c.Fence), func(*sql.Tx) error { return nil })
-			require.ErrorIs(t, stale, mysql.ErrStale)
-		}
-	}
-	nop := func(context.Context) error { return nil }
-	require.NoError(t, g.Do(t.Context(), "once", nop, guard.WithOnce(time.Hour)))
-	require.ErrorIs(t, g.Do(t.Context(), "once", nop, guard.WithOnce(time.Hour)), guard.ErrDone)
-	require.NoError(t, l.Append(t.Context(), "log", driver.Entry{At: 1, Record: []byte("x")}, 1))
-	require.NoError(t, l.Append(t.Context(), "log", driver.Entry{At: 2, Record: []byte("y")}, 1))
-	entries, err := driver.Entries(t.Context(), other, "log", 5)
-	require.NoError(t, err)
-	require.Len(t, entries, 1)
-	for range 2 {
-		_, err = l.Raise(t.Context(), "log", "n", 5)
-		require.NoError(t, err)
-	}
-	_, err = l.Clean(t.Context(), 10)
-	require.NoError(t, err)
-	require.NoError(t, g.Close(t.Context()))
+	t.Run("a check after a read", func(t *testing.T) { checkAfterARead(t, with(server.Database(t), "binlog_format='ROW'")) })
 }
 
 // A check in a transaction that has read before the last grant finds the lease stale. MariaDB with
 // innodb_snapshot_isolation has an error for that.
-func TestCheckFence_afterAReadWithSnapshotIsolation(t *testing.T) {
-	t.Parallel()
-	l, db := migrated(t, mysqltest.Start(t, "innodb-snapshot-isolation=1").Database(t))
+func checkAfterARead(t *testing.T, dsn string) {
+	l, db := migrated(t, dsn)
 	first := claim("key", long)
 	mustAcquire(t, l, first)
 	tx, err := db.BeginTx(t.Context(), nil)
@@ -134,10 +76,18 @@ func TestCheckFence_afterAReadWithSnapshotIsolation(t *testing.T) {
 	require.ErrorIs(t, l.CheckFence(t.Context(), tx, under(next, fence)), mysql.ErrStale)
 }
 
+// A trigger of the user does not disturb what a statement reports.
+func withATrigger(t *testing.T, s *sqltest.Store) {
+	l, db := s.Migrated(t)
+	exec(t, db, `CREATE TABLE audit (id INT AUTO_INCREMENT PRIMARY KEY, k VARBINARY(2048))`)
+	for _, event := range []string{"INSERT", "UPDATE"} {
+		exec(t, db, fmt.Sprintf(`CREATE TRIGGER audit_%s AFTER %s ON onerun_leases FOR EACH ROW INSERT INTO audit (k) VALUES (NEW.k)`, event, event))
+	}
+	sqltest.Usual(t, s, l, l)
+}
+
 // The clock of the server steps back by an hour. No lease ends early, and no fence falls.
-func TestClock_stepsBack(t *testing.T) {
-	t.Parallel()
-	dsn := mysqltest.Start(t).Database(t)
+func clockStepsBack(t *testing.T, dsn string) {
 	l, _ := migrated(t, dsn)
 	held, used := claim("held", time.Minute), claim("used", time.Minute)
 	fence := mustAcquire(t, l, used).Fence
@@ -159,12 +109,10 @@ func TestClock_stepsBack(t *testing.T) {
 }
 
 // Renewals of a claim that wait for its row end in their order, so the later one counts.
-func TestRenew_thatWaitsDoesNotShortenALaterOne(t *testing.T) {
-	t.Parallel()
-	dsn := mysqltest.Start(t).Database(t)
+func renewalsThatWait(t *testing.T, dsn string) {
 	l, db := migrated(t, dsn)
 	second, _ := migrated(t, dsn)
-	c := claim("key", 20*time.Second)
+	c := claim("key", long)
 	mustAcquire(t, l, c)
 	tx, err := db.BeginTx(t.Context(), nil)
 	require.NoError(t, err)
@@ -172,17 +120,19 @@ func TestRenew_thatWaitsDoesNotShortenALaterOne(t *testing.T) {
 	_, err = tx.ExecContext(t.Context(), `SELECT 1 FROM onerun_leases WHERE k = 'key' FOR UPDATE`)
 	require.NoError(t, err)
 	answers := make(chan error, 2)
+	var later time.Time
 	for _, by := range []*mysql.Locker{l, second} {
+		later = time.Now()
 		go func() {
 			_, err := by.Renew(t.Context(), c)
 			answers <- err
 		}()
-		time.Sleep(time.Second) // so that the clocks of the two statements differ
+		time.Sleep(500 * time.Millisecond) // so that the clocks of the two statements differ
 	}
 	require.NoError(t, tx.Rollback())
 	require.NoError(t, <-answers)
 	require.NoError(t, <-answers)
 	info, err := l.Show(t.Context(), "key")
 	require.NoError(t, err)
-	require.Greater(t, info.Holders[0].Left, 18*time.Second)
+	require.Greater(t, info.Holders[0].Left+time.Since(later), long-250*time.Millisecond)
 }

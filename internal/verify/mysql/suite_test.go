@@ -70,11 +70,13 @@ func TestLong_suiteWhileAFleetMovesToPostgreSQL(t *testing.T) {
 func TestStore(t *testing.T) {
 	t.Parallel()
 	server := mysqltest.Start(t)
-	sqltest.Run(t, func(t testing.TB) *sqltest.Store { return store(server, server.Database(t)) }, map[string]sqltest.Test{
+	own := map[string]sqltest.Test{
 		"a fence is checked in the transaction of the user at READ COMMITTED": func(t *testing.T, _ *sqltest.Store) {
 			sqltest.Fences(t, store(server, isolated(server, server.Database(t), "READ-COMMITTED")))
 		},
 		"a key whose rows were deleted by hand works again": deletedByHand,
+		"a claim that shares a key waits for room":          waitsForRoom,
+		"a trigger of the user disturbs nothing":            withATrigger,
 		"a session that uses another database uses the same table": func(t *testing.T, _ *sqltest.Store) {
 			otherDatabase(t, server)
 		},
@@ -83,7 +85,16 @@ func TestStore(t *testing.T) {
 			sqltest.RequireRefused(t, mysql.New(nil), mysql.New(db, nil), mysql.New(db, mysql.WithTable("")),
 				mysql.New(db, mysql.WithTable("a.b.c")), mysql.New(db, mysql.WithTable("x`; DROP TABLE y")))
 		},
-	})
+	}
+	for name, test := range map[string]func(t *testing.T, dsn string){
+		"a host vanishes at any statement":           hostVanishesAtAnyStatement,
+		"the table is restored from a backup":        restoredFromABackup,
+		"the clock of the server steps back":         clockStepsBack,
+		"a renewal that waits shortens no later one": renewalsThatWait,
+	} {
+		own[name] = func(t *testing.T, _ *sqltest.Store) { test(t, server.Database(t)) }
+	}
+	sqltest.Run(t, func(t testing.TB) *sqltest.Store { return store(server, server.Database(t)) }, own)
 }
 
 // An operator may delete a row by hand, and not know of its gate, or the reverse.

@@ -3,6 +3,7 @@ package postgres_test
 import (
 	"database/sql"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -53,7 +54,7 @@ func TestLong_failoverToASynchronousReplica(t *testing.T) {
 	exec(t, db, `ALTER SYSTEM SET synchronous_standby_names = '*'`)
 	exec(t, db, `SELECT pg_reload_conf()`)
 	sqltest.Eventually(t, db, 1, `SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'`)
-	lease := mustAcquire(t, l, claim("key", long))
+	lease := mustAcquire(t, l, claim("key", time.Hour))
 	primary.Kill(t)
 	replica.Promote(t)
 	after := postgres.New(open(t, replica.DSN()))

@@ -49,9 +49,7 @@ func inSchemas(t testing.TB, dsn string, names ...string) {
 }
 
 // Two holders of a key do not exist, and no lease is lost, whatever the search paths are.
-func TestSearchPath_sessionsOfAPoolDiffer(t *testing.T) {
-	t.Parallel()
-	server := postgrestest.Start(t)
+func sessionsOfAPoolDiffer(t *testing.T, server *postgrestest.Server) {
 	a, b, same := "SET search_path = a", "SET search_path = b", "SELECT 1"
 	for name, c := range map[string]struct {
 		tables []string
@@ -107,9 +105,7 @@ func TestSearchPath_sessionsOfAPoolDiffer(t *testing.T) {
 }
 
 // Renewals, releases and checks use the table that has the lease. Only a grant is refused.
-func TestSearchPath_changesWhileALeaseIsHeld(t *testing.T) {
-	t.Parallel()
-	server := postgrestest.Start(t)
+func pathChangesWhileALeaseIsHeld(t *testing.T, server *postgrestest.Server) {
 	for _, name := range []string{"tenant", "Tenant's \"1\"", "public"} {
 		for _, among := range []int{1, 2} {
 			t.Run(fmt.Sprint(name, among), func(t *testing.T) {
@@ -171,9 +167,7 @@ func TestSearchPath_changesWhileALeaseIsHeld(t *testing.T) {
 }
 
 // The name with the schema and the name alone are one table, so they share the channel and keys.
-func TestSearchPath_theNameWithItsSchemaIsTheSameTable(t *testing.T) {
-	t.Parallel()
-	dsn := postgrestest.Start(t).DSN()
+func nameWithItsSchemaIsTheSameTable(t *testing.T, dsn string) {
 	inSchemas(t, dsn, "jobs")
 	for _, table := range []string{"jobs.onerun_leases", "onerun_leases"} {
 		var other atomic.Int64
@@ -195,9 +189,7 @@ func TestSearchPath_theNameWithItsSchemaIsTheSameTable(t *testing.T) {
 }
 
 // Migrate sends no DDL if the table and its index exist: it would wait for locks.
-func TestMigrate_changesNothingThatExists(t *testing.T) {
-	t.Parallel()
-	dsn := postgrestest.Start(t).DSN()
+func migrateChangesNothingThatExists(t *testing.T, dsn string) {
 	l, db := migrated(t, dsn)
 	exec(t, db, `CREATE FUNCTION refuse() RETURNS event_trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'DDL'; END $$`)
 	exec(t, db, `CREATE EVENT TRIGGER refuse ON ddl_command_start EXECUTE FUNCTION refuse()`)

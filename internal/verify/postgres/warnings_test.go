@@ -2,15 +2,13 @@ package postgres_test
 
 import (
 	"database/sql"
-	"slices"
-	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-1795987d/onerun/backend/postgres"
 	"github.com/seed-1795987d/onerun/internal/testkit/postgrestest"
+	"github.com/seed-1795987d/onerun/internal/testkit/sqltest"
 )
 
 // inTransaction begins a transaction with a snapshot, which ends with the test.
@@ -41,12 +39,15 @@ func ages(t *testing.T, db *sql.DB) {
 // What can make leases slow is a warning, and nothing else is.
 func TestWarnings_nameWhatMakesLeasesSlow(t *testing.T) {
 	t.Parallel()
+	server := postgrestest.Start(t, "fsync=on", "autovacuum=off", "max_prepared_transactions=2")
+	nothing := func(*testing.T, string, *sql.DB) {}
+	inB := func(t *testing.T, dsn string, _ *sql.DB) { inSchemas(t, dsn, "b") }
 	for name, c := range map[string]struct {
 		cause func(t *testing.T, dsn string, db *sql.DB)
 		table string
 		want  []string
 	}{
-		"nothing":          {func(*testing.T, string, *sql.DB) {}, "onerun_leases", nil},
+		"nothing":          {nothing, "onerun_leases", nil},
 		"a new snapshot":   {func(t *testing.T, _ string, db *sql.DB) { inTransaction(t, db) }, "onerun_leases", nil},
 		"no snapshot":      {func(t *testing.T, _ string, db *sql.DB) { older(t, db) }, "onerun_leases", nil},
 		"an old snapshot":  {func(t *testing.T, _ string, db *sql.DB) { older(t, db); inTransaction(t, db) }, "onerun_leases", []string{"open for 6m"}},
@@ -54,14 +55,15 @@ func TestWarnings_nameWhatMakesLeasesSlow(t *testing.T) {
 		"a prepared transaction": {func(t *testing.T, _ string, db *sql.DB) {
 			ages(t, db)
 			exec(t, db, `BEGIN; CREATE TABLE x (); PREPARE TRANSACTION 'x'`)
+			t.Cleanup(func() { _, _ = db.Exec(`ROLLBACK PREPARED 'x'`) })
 		}, "onerun_leases", []string{"200000 transactions behind"}},
 		"dead rows": {func(t *testing.T, _ string, db *sql.DB) {
 			exec(t, db, `INSERT INTO onerun_leases (key, state, ends, version, forget_on)
 				SELECT i::text::bytea, 'free', now(), 1, now() FROM generate_series(1, 10100) i`)
 			exec(t, db, `DELETE FROM onerun_leases`)
 		}, "onerun_leases", []string{"dead row versions"}},
-		"several schemas":               {func(t *testing.T, dsn string, _ *sql.DB) { inSchemas(t, dsn, "b") }, "onerun_leases", []string{"2 schemas have a table onerun_leases"}},
-		"several schemas, one is named": {func(t *testing.T, dsn string, _ *sql.DB) { inSchemas(t, dsn, "b") }, "public.onerun_leases", nil},
+		"several schemas":               {inB, "onerun_leases", []string{"2 schemas have a table onerun_leases"}},
+		"several schemas, one is named": {inB, "public.onerun_leases", nil},
 		"an unlogged table": {
 			func(t *testing.T, _ string, db *sql.DB) { exec(t, db, `ALTER TABLE onerun_leases SET UNLOGGED`) },
 			"public.onerun_leases",
@@ -69,19 +71,11 @@ func TestWarnings_nameWhatMakesLeasesSlow(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			dsn := postgrestest.Start(t, "fsync=on", "autovacuum=off", "max_prepared_transactions=2").DSN()
+			dsn := server.Database(t)
 			_, db := migrated(t, dsn)
 			c.cause(t, dsn, db)
 			db.SetMaxIdleConns(0) // the statistics of a session are written when it ends
-			l := postgres.New(open(t, dsn+shadow), postgres.WithTable(c.table))
-			var got []error
-			as := func() bool {
-				got = l.Warnings(t.Context())
-				return slices.EqualFunc(got, c.want, func(err error, want string) bool { return strings.Contains(err.Error(), want) })
-			}
-			require.Eventually(t, as, 5*time.Second, 50*time.Millisecond)
-			require.True(t, as(), got)
+			sqltest.RequireWarnings(t, postgres.New(open(t, dsn+shadow), postgres.WithTable(c.table)), c.want...)
 		})
 	}
 }

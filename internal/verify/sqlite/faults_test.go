@@ -47,8 +47,7 @@ func TestLong_lockedByAnotherProgram(t *testing.T) {
 			err = g.Do(t.Context(), "key", func(ctx context.Context) error {
 				began := time.Now()
 				unlock := lock(t, open(t, path))
-				_, err := other.TryAcquire(within(t, time.Second), claim("new", long))
-				requireKind(t, driver.KindTimeout, err, "another connection has written for")
+				requireOtherWriter(t, other, claim("new", long))
 				busy, err := other.TryAcquire(within(t, 5*time.Second), claim("key", long))
 				require.NoError(t, err, "a claim that is refused need not write")
 				require.Equal(t, driver.Busy, busy.State)
@@ -79,10 +78,9 @@ func TestTryAcquire_writesNothingAfterItsCallerHasLeft(t *testing.T) {
 	path := newFile(t)
 	l, db := migrated(t, path)
 	unlock := lock(t, open(t, path))
-	_, err := l.TryAcquire(within(t, 100*time.Millisecond), claim("key", long))
-	requireKind(t, driver.KindTimeout, err, "another connection has written for")
+	requireOtherWriter(t, l, claim("key", long))
 	unlock()
-	require.Eventually(t, func() bool { return db.Stats().InUse == 0 }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return db.Stats().InUse == 0 }, 20*time.Second, time.Millisecond)
 	info, err := l.Show(t.Context(), "key")
 	require.NoError(t, err)
 	require.Empty(t, info.Holders)
@@ -95,8 +93,21 @@ func TestTryAcquire_namesTheOtherWriterWithinABusyTimeout(t *testing.T) {
 	l, _ := migrated(t, path+"?_pragma=busy_timeout(5000)")
 	unlock := lock(t, open(t, path))
 	defer unlock()
-	_, err := l.TryAcquire(within(t, 500*time.Millisecond), claim("key", long))
-	requireKind(t, driver.KindTimeout, err, "another connection has written for")
+	requireOtherWriter(t, l, claim("key", long))
+}
+
+// requireOtherWriter asserts that a claim is refused because another connection writes, once the
+// Locker has noticed that.
+func requireOtherWriter(t *testing.T, l *sqlite.Locker, c driver.Claim) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); ; {
+		_, err := l.TryAcquire(within(t, 100*time.Millisecond), c)
+		requireKind(t, driver.KindTimeout, err)
+		if strings.Contains(err.Error(), "another connection has written for") {
+			return
+		}
+		require.True(t, time.Now().Before(deadline), err)
+	}
 }
 
 // A caller that leaves a locked file does not fail the one that has just come.
@@ -173,65 +184,40 @@ func TestFile_isRestoredFromABackup(t *testing.T) {
 	require.NoError(t, db.Close())
 }
 
-// What cannot work has an error that says what to do.
+// What cannot work has an error that says what to do, and the file if SQLite has opened it.
 func TestErrors_sayWhatToDo(t *testing.T) {
 	t.Parallel()
-	for name, c := range map[string]struct {
-		prepare func(t *testing.T, path string, db *sql.DB) (dsn string)
-		kind    driver.StoreErrorKind
-		says    string
-	}{
-		"in memory, with several connections": {func(*testing.T, string, *sql.DB) string {
-			return ":memory:"
-		}, driver.KindSettings, "SetMaxOpenConns(1)"},
-		"shared memory": {func(*testing.T, string, *sql.DB) string {
-			return "file:shared?mode=memory&cache=shared"
-		}, driver.KindSettings, "use a file"},
-		"without a table": {func(t *testing.T, path string, db *sql.DB) string {
-			exec(t, db, `DROP TABLE onerun_leases`)
-			return path
-		}, driver.KindSettings, "call Migrate"},
-		"with an older table": {func(t *testing.T, path string, db *sql.DB) string {
-			exec(t, db, `ALTER TABLE onerun_leases DROP COLUMN sharing`)
-			return path
-		}, driver.KindSettings, "another version"},
-		"in another journal mode": {func(t *testing.T, path string, db *sql.DB) string {
-			require.NoError(t, db.Close()) // the last connection can change the mode
-			db = open(t, path)
-			exec(t, db, `PRAGMA journal_mode = DELETE`)
-			return path
-		}, driver.KindSettings, `journal mode "delete"`},
-		"in a folder that does not exist": {func(_ *testing.T, path string, _ *sql.DB) string {
-			return filepath.Join(path, "missing", "leases.db")
-		}, driver.KindSettings, "in a folder that exists"},
-		"read-only": {func(_ *testing.T, path string, _ *sql.DB) string {
-			return "file:" + path + "?mode=ro"
-		}, driver.KindReadOnly, "must be writable"},
-		"another program's file": {func(t *testing.T, path string, _ *sql.DB) string {
-			other := path + ".txt"
-			require.NoError(t, os.WriteFile(other, []byte(strings.Repeat("not a database\n", 100)), 0o600))
-			return other
-		}, driver.KindSettings, "another program's file"},
-		"on a disk that is full": {func(*testing.T, string, *sql.DB) string { return "full" }, driver.KindNotPersisted, "make room"},
-	} {
-		t.Run(name, func(t *testing.T) {
+	// on returns a Locker on a new file, with parameters, after statements on it.
+	on := func(params string, statements ...string) func(t *testing.T) sqltest.Locker {
+		return func(t *testing.T) sqltest.Locker {
 			path := newFile(t)
-			_, admin := migrated(t, path)
-			dsn := c.prepare(t, path, admin)
-			if dsn == "full" {
-				dsn = path + "?_pragma=max_page_count(8)"
+			_, db := migrated(t, path)
+			require.NoError(t, db.Close()) // the last connection can change the journal mode
+			db = open(t, path)
+			for _, statement := range statements {
+				exec(t, db, statement)
 			}
-			l := sqlite.New(open(t, dsn))
-			c2 := claim("key", long)
-			c2.Label = strings.Repeat("x", 64<<10)
-			_, err := l.TryAcquire(within(t, 5*time.Second), c2)
-			requireKind(t, c.kind, err, c.says)
-			switch name { // in which SQLite has opened the file
-			case "without a table", "with an older table", "in another journal mode", "read-only", "on a disk that is full":
-				require.ErrorContains(t, err, path+": ")
-			}
-		})
+			return sqlite.New(open(t, "file:"+path+params))
+		}
 	}
+	at := func(dsn string) func(t *testing.T) sqltest.Locker {
+		return func(t *testing.T) sqltest.Locker { return sqlite.New(open(t, dsn)) }
+	}
+	foreign := newFile(t)
+	require.NoError(t, os.WriteFile(foreign, []byte(strings.Repeat("not a database\n", 100)), 0o600))
+	sqltest.Refuses(t, map[string]sqltest.Refusal{
+		"in memory, with several connections": sqltest.Because(driver.KindSettings, at(":memory:"), "SetMaxOpenConns(1)"),
+		"shared memory":                       sqltest.Because(driver.KindSettings, at("file:shared?mode=memory&cache=shared"), "use a file"),
+		"in a folder that does not exist":     sqltest.Because(driver.KindSettings, at(filepath.Join(newFile(t), "leases.db")), "in a folder that exists"),
+		"another program's file":              sqltest.Because(driver.KindSettings, at(foreign), "another program's file"),
+		"without a table":                     sqltest.Because(driver.KindSettings, on("", `DROP TABLE onerun_leases`), "call Migrate", "leases.db: "),
+		"with an older table": sqltest.Because(driver.KindSettings,
+			on("", `ALTER TABLE onerun_leases DROP COLUMN sharing`), "another version", "leases.db: "),
+		"in another journal mode": sqltest.Because(driver.KindSettings,
+			on("", `PRAGMA journal_mode = DELETE`), `journal mode "delete"`, "leases.db: "),
+		"read-only":              sqltest.Because(driver.KindReadOnly, on("?mode=ro"), "must be writable", "leases.db: "),
+		"on a disk that is full": sqltest.Because(driver.KindNotPersisted, on("?_pragma=max_page_count(8)"), "make room", "leases.db: "),
+	})
 }
 
 // Migrate says it as well.

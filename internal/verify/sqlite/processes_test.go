@@ -10,6 +10,7 @@ import (
 
 	"github.com/seed-1795987d/onerun/backend/sqlite"
 	"github.com/seed-1795987d/onerun/internal/testkit/fleettest"
+	"github.com/seed-1795987d/onerun/internal/testkit/sqltest"
 )
 
 // openMember opens a process that uses the file. Those of the kind "driver" also have the driver
@@ -35,7 +36,7 @@ func openMember(role fleettest.Role) (fleettest.Acquire, error) {
 func TestFleet_processesExcludeEachOther(t *testing.T) {
 	t.Parallel()
 	f := fleettest.New(t, memberEnv)
-	kills := f.Roll([]string{"plain", "driver", "plain"}, time.Second, newFile(t))
+	kills := f.Roll([]string{"plain", "driver"}, 500*time.Millisecond, newFile(t))
 	runs := f.Check()
 	t.Logf("%v runs, %d kills", runs, kills)
 	require.Positive(t, runs["plain"])
@@ -50,27 +51,24 @@ func TestSubscribe_noticesWhatAnotherConnectionWrites(t *testing.T) {
 	other, _ := migrated(t, path)
 	again := sqlite.New(db) // mostly, by the same connection
 	for name, waiting := range map[string]*sqlite.Locker{"another pool": other, "another Locker": again} {
-		woken := make(chan time.Time, 100)
+		woken := make(chan time.Time, 1000)
 		c := mustAcquire(t, l, claim("key", long))
 		stop := waiting.Subscribe("key", "", func(time.Duration) { woken <- time.Now() })
 		<-woken
-		var took time.Duration
+		fastest := time.Hour // a machine may stall
 		for range 5 {
 			time.Sleep(50 * time.Millisecond) // it has looked at the key
 			for len(woken) > 0 {
 				<-woken
 			}
 			released := time.Now()
-			_, err := l.Release(t.Context(), c.Claim, after)
-			require.NoError(t, err)
-			took += (<-woken).Sub(released)
+			sqltest.MustRelease(t, l, c.Claim)
+			fastest = min(fastest, (<-woken).Sub(released))
 			c = mustAcquire(t, l, claim("key", long))
 		}
 		stop()
-		_, err := l.Release(t.Context(), c.Claim, after)
-		require.NoError(t, err)
-		t.Logf("%s: woken after %v on average", name, took/5)
+		sqltest.MustRelease(t, l, c.Claim)
 		// The look that does not depend on the file comes 950 ms after each release.
-		require.Less(t, took, 2500*time.Millisecond)
+		require.Less(t, fastest, 500*time.Millisecond, name)
 	}
 }

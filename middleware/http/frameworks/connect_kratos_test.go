@@ -98,8 +98,8 @@ func TestConnect_replaysUnaryCalls(t *testing.T) {
 	}
 }
 
-// Answers to gRPC and gRPC-Web have status 200 even if the call has failed. So guardhttp refuses the
-// call, and the handler does not run.
+// Answers to gRPC and gRPC-Web have status 200 even if the call has failed. So guardhttp refuses
+// the call, and the handler does not run.
 func TestConnect_guardhttpRefusesClientsOfGRPC(t *testing.T) {
 	t.Parallel()
 	for name, protocol := range map[string]connect.ClientOption{"gRPC": connect.WithGRPC(), "gRPC-Web": connect.WithGRPCWeb()} {
