@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	soon = 5 * time.Second
+	soon = 30 * time.Second
 	step = 5 * time.Millisecond
 )
 
