@@ -54,7 +54,11 @@ const (
 func (s setup) start() (*consumer, error) {
 	client := redis.NewClient(&redis.Options{Addr: s.Leases})
 	c := &consumer{setup: s, log: &log{client: client, key: "log " + s.Cell}, tries: map[string]int{}}
-	g, err := guard.New(single.New(client), guard.WithNamespace(s.Cell), guard.WithTTL(2*time.Second))
+	opts := []guard.Option{guard.WithNamespace(s.Cell)}
+	if strings.HasPrefix(s.Fault, "kill") {
+		opts = append(opts, guard.WithTTL(2*time.Second)) // the lease ends soon after this process
+	}
+	g, err := guard.New(single.New(client), opts...)
 	if err != nil {
 		return nil, err
 	}

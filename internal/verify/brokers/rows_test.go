@@ -23,9 +23,9 @@ type broker struct {
 	// restart kills the server, and starts it again on its data. It is nil if nothing outlives the
 	// process.
 	restart func(t testing.TB)
-	// cut makes the broker deliver what is being handled to another consumer. It is nil if time
-	// does so.
-	cut func(t testing.TB)
+	// cut makes the broker deliver what is being handled of a topic to another consumer. It is nil
+	// if time does so.
+	cut func(t testing.TB, topic string)
 }
 
 // A row is a kind of broker.
@@ -59,12 +59,16 @@ func startSQL(t testing.TB) broker {
 	return broker{
 		link:    link{Address: s.DSN()},
 		restart: func(t testing.TB) { s.Kill(t); s.Restart(t) },
-		cut: func(t testing.TB) {
+		cut: func(t testing.TB, topic string) {
 			db, err := sql.Open("pgx", s.DSN())
 			require.NoError(t, err)
 			defer db.Close()
-			_, err = db.Exec(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE state = 'idle in transaction'`)
+			done, err := db.Exec(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+				WHERE state = 'idle in transaction' AND strpos(query, $1) > 0`, topic)
 			require.NoError(t, err)
+			n, err := done.RowsAffected()
+			require.NoError(t, err)
+			require.Positive(t, n, "connections that handle a message")
 		},
 	}
 }
@@ -100,7 +104,7 @@ func startRabbit(t testing.TB) broker {
 			return c, err
 		}}},
 		restart: func(t testing.TB) { s.Kill(); s.Restart(t) },
-		cut: func(testing.TB) {
+		cut: func(testing.TB, string) {
 			mu.Lock()
 			defer mu.Unlock()
 			for _, c := range open {

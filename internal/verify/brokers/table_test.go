@@ -56,11 +56,10 @@ func TestBrokers_loseNoMessage(t *testing.T) {
 	}
 }
 
-// row runs the cells of a broker side by side. What strikes the whole server comes last, alone,
-// except that the short form cuts the connections of all cells.
+// row runs the cells of a broker side by side. What strikes the whole server comes last, alone.
 func (tab *table) row(t *testing.T, name string, b broker) {
 	alone := func(f fault) bool {
-		return f.name == "restart" || f.name == "running" && b.cut != nil && tab.long
+		return f.name == "restart" || f.name == "running" && b.link.amqp != nil
 	}
 	t.Run("faults", func(t *testing.T) {
 		for i, f := range faults {

@@ -44,12 +44,14 @@ func TestJobs_runOneAtATimeForEachKey(t *testing.T) {
 		running[job.Args.Customer]--
 		return nil
 	}
-	client := s.start(t, work, nil, byCustomer)
-	s.start(t, work, nil, byCustomer)
+	inserter, err := river.NewClient(riverdatabasesql.New(s.db), &river.Config{Logger: quiet})
+	require.NoError(t, err)
 	var ids []int64
 	for i := range 30 {
-		ids = append(ids, insert(t, client, Charge{Customer: fmt.Sprint(i % 3), Order: i}, 1))
+		ids = append(ids, insert(t, inserter, Charge{Customer: fmt.Sprint(i % 3), Order: i}, 1))
 	}
+	client := s.start(t, work, nil, byCustomer)
+	s.start(t, work, nil, byCustomer)
 	snoozed := 0
 	for _, id := range ids {
 		job := await(t, client, id, rivertype.JobStateCompleted, rivertype.JobStateDiscarded)
@@ -155,7 +157,7 @@ func TestFence_aStaleJobCannotComplete(t *testing.T) {
 			return nil // and River learns of the loss nevertheless
 		}
 		return errors.Join(err, errors.New("the job is complete, so River ignores this"))
-	}, nil, byCustomer, guardriver.WithLease(guard.WithTTL(time.Second)))
+	}, nil, byCustomer)
 	id := insert(t, client, Charge{Customer: "42"}, 2)
 	job := await(t, client, id, rivertype.JobStateCompleted, rivertype.JobStateDiscarded)
 	require.Equal(t, rivertype.JobStateCompleted, job.State)
