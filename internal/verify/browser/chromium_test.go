@@ -31,7 +31,7 @@ const (
 	// requireEnv turns a left-out test into a failed one.
 	requireEnv = "ONERUN_REQUIRE_CHROMIUM"
 	// patience is how long a test may take: test machines stall.
-	patience = 4 * time.Minute
+	patience = 10 * time.Minute
 )
 
 // A tab is a tab of a browser of its own, which collects what the browser complains about.

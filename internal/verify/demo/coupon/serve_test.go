@@ -237,7 +237,7 @@ func newServers(t *testing.T) (g *guard.Guard, urls [2]string) {
 		s.guard, err = s.newGuard(locker)
 		require.NoError(t, err)
 		t.Cleanup(func() {
-			ending, cancel := context.WithTimeout(context.Background(), time.Second)
+			ending, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 			defer cancel()
 			require.NoError(t, s.guard.Close(ending))
 		})
