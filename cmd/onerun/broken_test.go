@@ -28,7 +28,7 @@ func TestRun_givesTheGracePeriodWhenAnOperatorBreaksTheLease(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newSite(t)
-			run, command := []string{"run", "--ttl=9s", "--grace=1s"}, []string{"k", "--", "sh", "-c", cleansUp}
+			run, command := []string{"run", "--ttl=9s", "--grace=3s"}, []string{"k", "--", "sh", "-c", cleansUp}
 			args := slices.Concat(c.servers, run, c.flags, command)
 			e := s.start(args...)
 			pid := s.pid("pid")

@@ -39,14 +39,16 @@ func TestCharge_oneOfACustomerAtATime(t *testing.T) {
 	programtest.Start(t, "-redis", addr, "-charge", "alice,alice,bob,alice").Ends()
 	deadline := time.Now().Add(time.Minute)
 	for ended := 0; ended < 3; {
-		begun := 0
+		begun, look := 0, time.Now()
 		ended = 0
 		for _, number := range []int{1, 2, 4} {
 			// first: what ends in between has begun
 			ended += said(workers, fmt.Sprint("end alice ", number))
 			begun += said(workers, fmt.Sprint("begin alice ", number))
 		}
-		require.LessOrEqual(t, begun-ended, 2, "one runs, and one may have begun between the two looks")
+		if time.Since(look) < time.Second { // a charge takes two
+			require.LessOrEqual(t, begun-ended, 2, "one runs, and one may have begun between the two looks")
+		}
 		require.True(t, time.Now().Before(deadline), "%d have ended", ended)
 		time.Sleep(5 * time.Millisecond)
 	}
