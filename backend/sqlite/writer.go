@@ -115,14 +115,21 @@ func (w *writer) withdraw(job *write) bool {
 	return true
 }
 
-// take returns the writes of the next transaction, renewals first.
+// take returns the writes of the next transaction, renewals first, without those whose callers have
+// left.
 func (w *writer) take(most int) (jobs []*write) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, list := range []*[]*write{&w.first, &w.rest} {
-		n := min(len(*list), most-len(jobs))
-		jobs = append(jobs, (*list)[:n]...)
-		*list = (*list)[n:]
+		for len(*list) > 0 && len(jobs) < most {
+			job := (*list)[0]
+			*list = (*list)[1:]
+			if err := job.ctx.Err(); err != nil {
+				job.done <- err
+				continue
+			}
+			jobs = append(jobs, job)
+		}
 	}
 	return jobs
 }
