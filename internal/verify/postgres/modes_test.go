@@ -9,11 +9,13 @@ import (
 
 // How a statement goes out and how the server writes bytes make no difference.
 func eachModeOfPgxAndEachByteaOutput(t *testing.T, server *postgrestest.Server) {
+	dsn := server.Database(t)
 	for _, mode := range []string{"cache_statement", "cache_describe", "describe_exec", "exec", "simple_protocol"} {
 		for _, output := range []string{"hex", "escape"} {
 			t.Run(mode+" "+output, func(t *testing.T) {
-				s := store(server, server.Database(t)+"&default_query_exec_mode="+mode+"&bytea_output="+output)
-				l, _ := s.Migrated(t)
+				s := store(server, dsn+"&default_query_exec_mode="+mode+"&bytea_output="+output)
+				l, db := s.Migrated(t)
+				exec(t, db, s.Empty)
 				sqltest.Usual(t, s, l, l)
 			})
 		}

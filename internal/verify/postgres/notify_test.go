@@ -15,6 +15,7 @@ import (
 	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/internal/testkit/postgrestest"
+	"github.com/seed-1795987d/onerun/internal/testkit/sqltest"
 )
 
 // shadow is the path of sessions that call our functions instead of those of the server.
@@ -37,12 +38,7 @@ func holdNotifyLock(t testing.TB, dsn string) {
 	var all sync.WaitGroup
 	all.Go(func() { _, _ = app.ExecContext(ctx, `CREATE TABLE other AS SELECT pg_notify('other', '')::text`) })
 	t.Cleanup(func() { cancel(); all.Wait() })
-	require.Eventually(t, func() bool {
-		var n int
-		err := app.QueryRowContext(t.Context(), `SELECT count(*) FROM pg_stat_activity
-			WHERE application_name = 'app' AND wait_event = 'SyncRep'`).Scan(&n)
-		return err == nil && n == 1
-	}, 10*time.Second, time.Millisecond)
+	sqltest.Eventually(t, app, 1, `SELECT count(*) FROM pg_stat_activity WHERE application_name = 'app' AND wait_event = 'SyncRep'`)
 }
 
 // A notification only makes a hand-off faster. Whatever becomes of it, the key is released, the
@@ -115,11 +111,7 @@ func TestNotify_neitherFailsNorDelaysWhatCounts(t *testing.T) {
 // awaitMarks returns when waiters listen for so many keys.
 func awaitMarks(t testing.TB, db *sql.DB, keys int) {
 	t.Helper()
-	require.Eventually(t, func() bool {
-		var n int
-		err := db.QueryRowContext(t.Context(), `SELECT count(*) FROM onerun_leases WHERE notify_until > now()`).Scan(&n)
-		return err == nil && n == keys
-	}, 10*time.Second, 5*time.Millisecond)
+	sqltest.Eventually(t, db, keys, `SELECT count(*) FROM onerun_leases WHERE notify_until > now()`)
 }
 
 // A release calls set_config, which some proxies do not like, unless it is told not to.

@@ -147,7 +147,7 @@ func survivesLossOfListener(t *testing.T, dsn string) {
 	var woken atomic.Int64
 	stop := l.Subscribe("key", "", func(time.Duration) { woken.Add(1) })
 	defer stop()
-	require.Eventually(t, func() bool { return woken.Load() > 0 }, 10*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return woken.Load() > 0 }, 20*time.Second, 5*time.Millisecond)
 	for range 3 {
 		sqltest.Eventually(t, db, 1, `SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
 			WHERE query LIKE 'LISTEN%' AND datname = current_database()`)
@@ -156,7 +156,7 @@ func survivesLossOfListener(t *testing.T, dsn string) {
 		before := woken.Load()
 		_, err := other.Release(t.Context(), c, driver.After{})
 		require.NoError(t, err)
-		require.Eventually(t, func() bool { return woken.Load() > before }, 10*time.Second, 5*time.Millisecond)
+		require.Eventually(t, func() bool { return woken.Load() > before }, 20*time.Second, 5*time.Millisecond)
 	}
 }
 

@@ -176,14 +176,14 @@ func nameWithItsSchemaIsTheSameTable(t *testing.T, dsn string) {
 		c := claim("k", long)
 		mustAcquire(t, l, c)
 		stop := waiting.Subscribe("k", "", func(time.Duration) { other.Add(1) })
-		require.Eventually(t, func() bool { return other.Load() > 0 }, 10*time.Second, time.Millisecond)
+		require.Eventually(t, func() bool { return other.Load() > 0 }, 20*time.Second, 5*time.Millisecond)
 		busy, err := waiting.TryAcquire(t.Context(), claim("k", long))
 		require.NoError(t, err)
 		require.Equal(t, driver.Busy, busy.State)
 		before := other.Load()
 		_, err = l.Release(t.Context(), c, driver.After{})
 		require.NoError(t, err)
-		require.Eventually(t, func() bool { return other.Load() > before }, 10*time.Second, time.Millisecond)
+		require.Eventually(t, func() bool { return other.Load() > before }, 20*time.Second, 5*time.Millisecond)
 		stop()
 	}
 }
