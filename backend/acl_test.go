@@ -181,7 +181,7 @@ func aclServers(t *testing.T, cluster, replica bool) ([]*redistest.Server, func(
 		admin := server.Client(t)
 		require.Eventually(t, func() bool {
 			return strings.Contains(admin.Info(t.Context(), "replication").Val(), "state=online")
-		}, 10*time.Second, 10*time.Millisecond)
+		}, settled, 10*time.Millisecond)
 	}
 	return []*redistest.Server{server}, func() redis.UniversalClient {
 		rdb := redis.NewClient(&redis.Options{Addr: server.Addr(), Username: "app", Password: "secret"})
@@ -282,7 +282,7 @@ func use(t *testing.T, g, other *guard.Guard) {
 	start := time.Now()
 	require.NoError(t, lease.Release(t.Context()))
 	require.NoError(t, <-came)
-	require.Less(t, time.Since(start), 5*time.Second, "it was notified")
+	require.Less(t, time.Since(start), 15*time.Second, "it was notified")
 	require.NoError(t, g.Do(t.Context(), "import:done", nothing, guard.WithOnce(time.Minute)))
 	require.ErrorIs(t, other.Do(t.Context(), "import:done", nothing), guard.ErrDone)
 }
@@ -310,7 +310,7 @@ func share(t *testing.T, g, other *guard.Guard) {
 		require.NoError(t, lease.Release(t.Context()))
 	}
 	require.NoError(t, <-came)
-	require.Less(t, time.Since(start), 5*time.Second, "it was notified")
+	require.Less(t, time.Since(start), 15*time.Second, "it was notified")
 }
 
 // shareWithJava has a writer wait for two readers, one of which is Redisson's and dies.
@@ -327,7 +327,7 @@ func shareWithJava(t *testing.T, server *redistest.Server, g, other *guard.Guard
 	require.Eventually(t, func() bool {
 		err := other.Do(t.Context(), "import:k", nothing, guard.WithShared(), guard.WithTTL(10*time.Second), guard.WithWait(time.Millisecond))
 		return errors.Is(err, guard.ErrBusy)
-	}, 10*time.Second, 10*time.Millisecond, "the writer is wanted")
+	}, settled, 10*time.Millisecond, "the writer is wanted")
 	// the reader's TTL: the release succeeds only if the lease was renewed
 	time.Sleep(time.Second)
 	require.NoError(t, lease.Release(t.Context()))
@@ -343,5 +343,5 @@ func awaitUptime(t *testing.T, server *redistest.Server, seconds int) {
 		up, err := strconv.Atoi(info["Server"]["uptime_in_seconds"])
 		require.NoError(t, err)
 		return up > seconds
-	}, 30*time.Second, 100*time.Millisecond)
+	}, settled, 100*time.Millisecond)
 }

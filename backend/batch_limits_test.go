@@ -46,39 +46,6 @@ func TestWithoutBatching_noScriptHasTheKeysOfTwoClaims(t *testing.T) {
 	}
 }
 
-// Behind a server that does not answer, the requests of callers that have left do not pile up.
-func TestQueue_dropsCallersThatHaveLeft(t *testing.T) {
-	t.Parallel()
-	const callers = 3000
-	server := redistest.Start(t)
-	l := single.New(server.Client(t))
-	_, err := l.TryAcquire(t.Context(), claim("first", "id"))
-	require.NoError(t, err)
-	start := func(ctx context.Context, name string, left *atomic.Int64) {
-		for i := range callers {
-			l.Start(ctx, driver.OpAcquire, []driver.Claim{claim(fmt.Sprint(name, i), "id")}, driver.After{}, func(_ int, _ driver.Answer, err error) {
-				if err != nil {
-					left.Add(1)
-				}
-			})
-		}
-	}
-	var stay, left atomic.Int64
-	server.Freeze()
-	defer server.Thaw()
-	start(t.Context(), "sent", &stay)
-	// Nothing shows how many requests are under way. There may be eight batches, 50 ms apart.
-	time.Sleep(time.Second)
-	ctx, cancel := context.WithCancel(t.Context())
-	start(ctx, "left", &left)
-	cancel()
-	for range 3 {
-		start(t.Context(), "stay", &stay)
-	}
-	require.Zero(t, stay.Load(), "nothing has been answered")
-	require.EqualValues(t, callers, left.Load())
-}
-
 // A turnstile holds each script until it may pass.
 type turnstile struct {
 	waiting atomic.Int64
@@ -101,11 +68,11 @@ func (h *turnstile) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pr
 	return next
 }
 
-// When as many batches are out as may be, and one of them ends, the next one starts, although the
-// others get no answer.
+// When as many batches are out as may be, the requests of callers that have left do not pile up. If
+// one batch ends, the next one starts, although the others get no answer.
 func TestQueue_goesOnWhenOneOfTheMostBatchesEnds(t *testing.T) {
 	t.Parallel()
-	const most = 8
+	const most, callers = 8, 3000
 	server := redistest.Start(t)
 	// The server learns the script, so that no command comes twice.
 	_, err := single.New(server.Client(t)).TryAcquire(t.Context(), claim("warm", "id"))
@@ -114,19 +81,33 @@ func TestQueue_goesOnWhenOneOfTheMostBatchesEnds(t *testing.T) {
 	hook := &turnstile{pass: make(chan struct{})}
 	rdb.AddHook(hook)
 	l := single.New(wrapped{rdb})
-	var ended atomic.Int64
-	start := func(n int) {
-		claims := []driver.Claim{claim(fmt.Sprint("k", n), "id")}
-		l.Start(t.Context(), driver.OpAcquire, claims, driver.After{}, func(int, driver.Answer, error) { ended.Add(1) })
+	var granted, failed atomic.Int64
+	start := func(ctx context.Context, name string, n int) {
+		for i := range n {
+			claims := []driver.Claim{claim(fmt.Sprint(name, i), "id")}
+			l.Start(ctx, driver.OpAcquire, claims, driver.After{}, func(_ int, _ driver.Answer, err error) {
+				if err != nil {
+					failed.Add(1)
+				} else {
+					granted.Add(1)
+				}
+			})
+		}
 	}
 	waiting := func(n int64) func() bool { return func() bool { return hook.waiting.Load() == n } }
-	for n := range most {
-		start(n)
-		require.Eventually(t, waiting(int64(n+1)), 10*time.Second, time.Millisecond)
+	for n := range int64(most) {
+		start(t.Context(), fmt.Sprint("k", n), 1)
+		require.Eventually(t, waiting(n+1), settled, time.Millisecond)
 	}
-	start(most)
+	ctx, leave := context.WithCancel(t.Context())
+	start(ctx, "leaves", callers)
+	leave()
+	start(t.Context(), "stays", 3*callers)
+	require.EqualValues(t, callers, failed.Load())
+	require.Zero(t, granted.Load(), "nothing has been answered")
 	hook.pass <- struct{}{}
-	require.Eventually(t, waiting(most+1), 10*time.Second, time.Millisecond)
+	require.Eventually(t, waiting(most+1), settled, time.Millisecond)
 	close(hook.pass)
-	require.Eventually(t, func() bool { return ended.Load() == most+1 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return granted.Load() == most+3*callers }, settled, time.Millisecond)
+	require.EqualValues(t, callers, failed.Load())
 }

@@ -116,7 +116,7 @@ func TestCrowd_othersAskIfThoseThatAreNotifiedDoNot(t *testing.T) {
 		require.NoError(t, err)
 		ended := make(chan error, 1)
 		go func() { ended <- c.guards[1].Do(context.Background(), "k", nothing) }()
-		require.Eventually(t, func() bool { return rdb.PubSubNumSub(t.Context(), channel).Val()[channel] == 6 }, 10*time.Second, time.Millisecond)
+		require.Eventually(t, func() bool { return rdb.PubSubNumSub(t.Context(), channel).Val()[channel] == 6 }, settled, time.Millisecond)
 		time.Sleep(100 * time.Millisecond) // for the request after it has subscribed
 		require.NoError(t, rdb.Publish(t.Context(), channel, "6").Err())
 		require.NoError(t, lease.Release(t.Context()))

@@ -166,7 +166,7 @@ func TestQueue_aWaiterWhoseConnectionBreaksKeepsItsPosition(t *testing.T) {
 				require.Eventually(t, func() bool {
 					queue := keyLike(t, rdb, "queue")
 					return queue != "" && rdb.ZCard(t.Context(), queue).Val() == int64(i+1)
-				}, 10*time.Second, time.Millisecond)
+				}, settled, time.Millisecond)
 			}
 			killed := map[string]bool{} // connections, by ID
 			subscribed := func() bool {
@@ -186,13 +186,13 @@ func TestQueue_aWaiterWhoseConnectionBreaksKeepsItsPosition(t *testing.T) {
 				}
 				return n == 9 && connections == 3 && len(rdb.PubSubChannels(t.Context(), "*").Val()) == 3
 			}
-			require.Eventually(t, subscribed, 10*time.Second, time.Millisecond)
+			require.Eventually(t, subscribed, settled, time.Millisecond)
 			for _, id := range subscribers(t, rdb) {
 				killed[id] = true
 			}
 			require.NoError(t, rdb.ClientKillByFilter(t.Context(), "TYPE", "pubsub").Err())
-			require.Eventually(t, subscribed, 10*time.Second, time.Millisecond)
-			require.NoError(t, lease.Release(t.Context()))
+			require.Eventually(t, subscribed, settled, time.Millisecond)
+			_ = lease.Release(t.Context()) // on a busy machine, it goes on for longer than the call
 			all.Wait()
 			require.Equal(t, []int{0, 1, 2, 3, 4, 5, 6, 7, 8}, ran)
 		})
@@ -214,19 +214,30 @@ func subscribers(t *testing.T, rdb *redis.Client) (ids []string) {
 func TestQueue_aClaimThatTheServerRefusesKeepsItsPosition(t *testing.T) {
 	t.Parallel()
 	onEachQueue(t, func(t *testing.T, l guard.Locker, rdb *redis.Client) {
-		require.Equal(t, driver.Granted, try(t, l, queued("a")).State)
-		require.Equal(t, driver.Busy, try(t, l, queued("b")).State)
-		require.Equal(t, driver.Busy, try(t, l, queued("c")).State)
-		_, err := l.Release(t.Context(), queued("a"), driver.After{})
-		require.NoError(t, err)
-		counter := keyLike(t, rdb, "}:fence")
-		require.NoError(t, rdb.Set(t.Context(), counter, "nan", 0).Err())
-		_, err = l.TryAcquire(t.Context(), queued("b"))
-		require.ErrorContains(t, err, counter)
-		require.NoError(t, rdb.Del(t.Context(), counter).Err())
-		g := try(t, l, queued("c"))
-		require.Equal(t, driver.Busy, g.State)
-		require.Equal(t, "b", g.Holder, "it is still the first")
-		require.Equal(t, driver.Granted, try(t, l, queued("b")).State)
+		release := func(id string) {
+			_, err := l.Release(t.Context(), queued(id), driver.After{})
+			require.NoError(t, err)
+		}
+		for inTime := false; !inTime; {
+			require.Equal(t, driver.Granted, try(t, l, queued("a")).State)
+			require.Equal(t, driver.Busy, try(t, l, queued("b")).State)
+			require.Equal(t, driver.Busy, try(t, l, queued("c")).State)
+			notified := time.Now()
+			release("a")
+			counter := keyLike(t, rdb, "}:fence")
+			require.NoError(t, rdb.Set(t.Context(), counter, "nan", 0).Err())
+			_, err := l.TryAcquire(t.Context(), queued("b"))
+			require.ErrorContains(t, err, counter)
+			require.NoError(t, rdb.Del(t.Context(), counter).Err())
+			g := try(t, l, queued("c"))
+			// otherwise, the machine has paused, and the second may have passed the first
+			if inTime = time.Since(notified) < driver.NotifyGrace; inTime {
+				require.Equal(t, driver.Busy, g.State)
+				require.Equal(t, "b", g.Holder, "it is still the first")
+				require.Equal(t, driver.Granted, try(t, l, queued("b")).State)
+			}
+			release("c")
+			release("b")
+		}
 	})
 }

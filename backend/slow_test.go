@@ -3,6 +3,7 @@ package backend_test
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -31,8 +32,8 @@ func (c slowCell) String() string {
 func TestSlow_aServerCostsNothingWhateverTheClientsTimeouts(t *testing.T) {
 	t.Parallel()
 	for _, c := range []slowCell{
-		{1, 4 * time.Second, 400 * time.Millisecond, 150 * time.Millisecond, 10},
-		{3, 4 * time.Second, 400 * time.Millisecond, 150 * time.Millisecond, 10},
+		{1, 9 * time.Second, 400 * time.Millisecond, 150 * time.Millisecond, 10},
+		{3, 9 * time.Second, 400 * time.Millisecond, 150 * time.Millisecond, 10},
 	} {
 		t.Run(c.String(), func(t *testing.T) { t.Parallel(); c.test(t) })
 	}
@@ -41,8 +42,8 @@ func TestSlow_aServerCostsNothingWhateverTheClientsTimeouts(t *testing.T) {
 func TestLong_aServerSlowerThanTheClientsDefaultTimeoutCostsNothing(t *testing.T) {
 	redistest.Long(t)
 	for _, c := range []slowCell{
-		{1, 4 * time.Second, 900 * time.Millisecond, -1, 10},
-		{1, 4 * time.Second, 900 * time.Millisecond, 3 * time.Second, 2},
+		{1, 14 * time.Second, 3200 * time.Millisecond, -1, 10},
+		{1, 14 * time.Second, 3200 * time.Millisecond, 3 * time.Second, 2},
 		{1, 14 * time.Second, 3200 * time.Millisecond, 3 * time.Second, 10},
 		{1, 30 * time.Second, 5200 * time.Millisecond, 3 * time.Second, 10},
 		{3, 30 * time.Second, 3200 * time.Millisecond, 3 * time.Second, 10},
@@ -69,7 +70,13 @@ func (c slowCell) test(t *testing.T) {
 	if c.nodes > 1 {
 		locker, other = redlock.New(nodes), redlock.New(direct)
 	}
-	g, err := guard.New(locker, guard.WithTTL(c.ttl))
+	var delayed atomic.Bool
+	renewed := make(chan struct{}, 1000)
+	g, err := guard.New(locker, guard.WithTTL(c.ttl), guard.WithHook(guard.Hook{Renew: func(_ context.Context, e guard.RenewEvent) {
+		if e.Err == nil && delayed.Load() {
+			renewed <- struct{}{}
+		}
+	}}))
 	require.NoError(t, err)
 	rest, err := guard.New(other)
 	require.NoError(t, err)
@@ -78,12 +85,15 @@ func (c slowCell) test(t *testing.T) {
 
 	work := func(ctx context.Context) error {
 		delay(c.delay)
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-time.After(c.ttl + c.ttl/4):
-			return nil
+		delayed.Store(true)
+		for range 2 { // the first one may have been under way
+			select {
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			case <-renewed:
+			}
 		}
+		return nil
 	}
 	require.NoError(t, g.Do(t.Context(), "k", work, guard.WithOnce(time.Hour)))
 	require.ErrorIs(t, rest.Do(t.Context(), "k", nothing, guard.WithOnce(time.Hour)), guard.ErrDone)

@@ -15,7 +15,6 @@ import (
 	"github.com/seed-1795987d/onerun/backend/both"
 	"github.com/seed-1795987d/onerun/backend/memory"
 	"github.com/seed-1795987d/onerun/backend/redlock"
-	"github.com/seed-1795987d/onerun/backend/reentrant"
 	"github.com/seed-1795987d/onerun/backend/single"
 	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/guard/driver"
@@ -212,28 +211,23 @@ func TestFences_growAcrossTheStages(t *testing.T) {
 }
 
 func TestTryAcquire_takesTwoCallsIfTheClocksAgree(t *testing.T) {
-	servers := redistest.StartN(t, 2)
-	p := pair{old: &guardtest.Scripted{Inner: single.New(servers[0].Client(t))}, next: &guardtest.Scripted{Inner: reentrant.New(servers[1].Client(t))}}
-	p.Locker = both.New(p.old, p.next)
-	const rounds = 10
-	for range rounds {
-		c := claim("k")
-		c.Fences.Reserve = 100
-		p.mustAcquire(t, p, c)
-		held, err := p.Release(t.Context(), c, driver.After{})
-		require.NoError(t, err)
-		require.True(t, held)
-		// Fences that are reserved are ahead of the clock.
-		time.Sleep(150 * time.Millisecond)
-	}
-	raised := 0
-	for _, call := range append(p.old.Calls(), p.next.Calls()...) {
-		if call.Op == driver.OpRenew {
-			raised++
+	synctest.Test(t, func(t *testing.T) {
+		p := newPair()
+		for range 10 {
+			c := claim("k")
+			c.Fences.Reserve = 100
+			p.mustAcquire(t, p, c)
+			held, err := p.Release(t.Context(), c, driver.After{})
+			require.NoError(t, err)
+			require.True(t, held)
+			time.Sleep(150 * time.Millisecond) // fences that are reserved are ahead of the clock
 		}
-	}
-	// The first grant of a server is ahead of its clock, and a slow machine makes clocks differ.
-	require.Less(t, raised, rounds)
+		for _, side := range []*guardtest.Scripted{p.old, p.next} {
+			for _, call := range side.Calls() {
+				require.NotEqual(t, driver.OpRenew, call.Op)
+			}
+		}
+	})
 }
 
 func TestRenew_isLostIfEitherSideHasLost(t *testing.T) {
@@ -367,7 +361,7 @@ func TestSubscribe_waitersDoNotWakeEachOther(t *testing.T) {
 		// no event says that a waiter has calmed down
 		time.Sleep(300 * time.Millisecond)
 		return before >= 2*cap(ran) && total() == before
-	}, 20*time.Second, time.Millisecond)
+	}, time.Minute, time.Millisecond)
 	require.Less(t, total(), 20*cap(ran))
 	start := time.Now()
 	require.NoError(t, lease.Release(t.Context()))

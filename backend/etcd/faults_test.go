@@ -37,7 +37,7 @@ func within(t testing.TB, d time.Duration) context.Context {
 // awaitGrant makes the claim until it is granted: the servers may be electing a leader.
 func awaitGrant(t testing.TB, l *etcd.Locker, c driver.Claim) driver.Answer {
 	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 		g, err := l.TryAcquire(ctx, c)
 		cancel()
@@ -62,7 +62,7 @@ func TestFences_growAcrossTheLossOfAllData(t *testing.T) {
 			require.Greater(t, g.Fence, last)
 			require.Equal(t, 63, g.Reserved)
 			last = g.Fence + uint64(g.Reserved)
-			held, err := l.Release(within(t, 10*time.Second), c, driver.After{})
+			held, err := l.Release(within(t, 20*time.Second), c, driver.After{})
 			require.NoError(t, err)
 			require.True(t, held)
 		}
@@ -82,18 +82,18 @@ func TestFences_areReservedWithoutTheClock(t *testing.T) {
 	c.Fences.Reserve = 63
 	c.Fence = awaitGrant(t, l, c).Fence
 	clock := func() string {
-		answer, err := client.Get(within(t, 10*time.Second), "onerun/clock")
+		answer, err := client.Get(within(t, 20*time.Second), "onerun/clock")
 		require.NoError(t, err)
 		require.Len(t, answer.Kvs, 1)
 		return string(answer.Kvs[0].Value)
 	}
 	before := clock()
 	c.Fence, c.Fences.Reserve = c.Fence+63, 0
-	held, err := l.Renew(within(t, 10*time.Second), c)
+	held, err := l.Renew(within(t, 20*time.Second), c)
 	require.NoError(t, err)
 	require.True(t, held)
 	require.Equal(t, before, clock())
-	held, err = l.Release(within(t, 10*time.Second), c, driver.After{})
+	held, err = l.Release(within(t, 20*time.Second), c, driver.After{})
 	require.NoError(t, err)
 	require.True(t, held)
 	require.Greater(t, awaitGrant(t, l, claim("key")).Fence, c.Fence)
@@ -106,10 +106,10 @@ func TestRenew_ofASpoiltClaimFailsAlone(t *testing.T) {
 	l, spoilt, sound := etcd.New(client), claim("spoilt"), claim("sound")
 	awaitGrant(t, l, spoilt)
 	awaitGrant(t, l, sound)
-	_, err := client.Put(within(t, 10*time.Second), "onerun/h/spoilt\x00"+spoilt.ID, "?", clientv3.WithIgnoreLease())
+	_, err := client.Put(within(t, 20*time.Second), "onerun/h/spoilt\x00"+spoilt.ID, "?", clientv3.WithIgnoreLease())
 	require.NoError(t, err)
 	errs := make([]error, 2)
-	driver.Await(within(t, 10*time.Second), l, driver.OpRenew, []driver.Claim{spoilt, sound}, driver.After{},
+	driver.Await(within(t, 20*time.Second), l, driver.OpRenew, []driver.Claim{spoilt, sound}, driver.After{},
 		func(i int, a driver.Answer, err error) {
 			errs[i] = err
 			require.Equal(t, i == 1, a.Held)
@@ -126,7 +126,7 @@ func TestServer_isKilledAndKeepsLeases(t *testing.T) {
 	held, done := claim("held"), claim("done")
 	fence := awaitGrant(t, l, held).Fence
 	awaitGrant(t, l, done)
-	_, err := l.Release(within(t, 10*time.Second), done, driver.After{Keep: long, Done: true, Record: []byte("record")})
+	_, err := l.Release(within(t, 20*time.Second), done, driver.After{Keep: long, Done: true, Record: []byte("record")})
 	require.NoError(t, err)
 	server.Kill()
 	_, err = other.TryAcquire(within(t, 300*time.Millisecond), claim("held"))
@@ -197,10 +197,10 @@ func TestServer_withoutALeaderIsPassedOver(t *testing.T) {
 	require.Eventually(t, func() bool {
 		status, err := connect(t, cut[0]).Status(within(t, time.Second), cut[0].Endpoints()[0])
 		return err == nil && status.Leader == 0
-	}, 20*time.Second, 100*time.Millisecond)
+	}, time.Minute, 100*time.Millisecond)
 	l := etcd.New(connect(t, server, cut[0])) // that it is another cluster makes no difference
 	for i := range 5 {
-		ctx, c := within(t, 3*time.Second), claim(fmt.Sprint("key", i))
+		ctx, c := within(t, 20*time.Second), claim(fmt.Sprint("key", i))
 		g, err := l.TryAcquire(ctx, c)
 		require.NoError(t, err)
 		require.Equal(t, driver.Granted, g.State)

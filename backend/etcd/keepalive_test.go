@@ -80,16 +80,16 @@ func TestRenew_authenticatesOnce(t *testing.T) {
 	}
 	before := logins.Load()
 	for range 20 {
-		renewAll(within(t, 10*time.Second), t, l, claims)
+		renewAll(within(t, 20*time.Second), t, l, claims)
 	}
 	require.LessOrEqual(t, logins.Load()-before, int64(1))
 
 	t.Run("again after its token has ended", func(t *testing.T) {
 		// It ends all tokens of the user.
-		_, err := client.UserChangePassword(within(t, 10*time.Second), "root", "secret")
+		_, err := client.UserChangePassword(within(t, 20*time.Second), "root", "secret")
 		require.NoError(t, err)
 		before := logins.Load()
-		renewAll(within(t, 10*time.Second), t, l, claims)
+		renewAll(within(t, 20*time.Second), t, l, claims)
 		require.Positive(t, logins.Load()-before)
 	})
 	t.Run("again after a call has ended before its answer", func(t *testing.T) {
@@ -97,7 +97,7 @@ func TestRenew_authenticatesOnce(t *testing.T) {
 		var two sync.WaitGroup // so that two streams are kept, of which the call takes one
 		for _, c := range claims[:2] {
 			two.Go(func() {
-				held, err := l.Renew(within(t, 10*time.Second), c)
+				held, err := l.Renew(within(t, 20*time.Second), c)
 				assert.NoError(t, err)
 				assert.True(t, held)
 			})
@@ -112,23 +112,23 @@ func TestRenew_authenticatesOnce(t *testing.T) {
 		require.Equal(t, driver.KindTimeout, store.Kind)
 		server.Thaw()
 		before := logins.Load()
-		renewAll(within(t, 10*time.Second), t, l, claims[1:])
+		renewAll(within(t, 20*time.Second), t, l, claims[1:])
 		require.Positive(t, logins.Load()-before)
 	})
 	t.Run("again after the server was killed", func(t *testing.T) {
 		server.Kill()
 		server.Restart(t)
 		renewAll(within(t, 20*time.Second), t, l, claims)
-		held, err := l.Release(within(t, 10*time.Second), claims[0], driver.After{})
+		held, err := l.Release(within(t, 20*time.Second), claims[0], driver.After{})
 		require.NoError(t, err)
 		require.True(t, held)
-		held, err = l.Renew(within(t, 10*time.Second), claims[0])
+		held, err = l.Renew(within(t, 20*time.Second), claims[0])
 		require.NoError(t, err)
 		require.False(t, held)
 	})
 	t.Run("never after the client was closed", func(t *testing.T) {
 		require.NoError(t, client.Close())
-		_, err := l.Renew(within(t, 10*time.Second), claims[1])
+		_, err := l.Renew(within(t, 20*time.Second), claims[1])
 		var store *driver.StoreError
 		require.ErrorAs(t, err, &store)
 		require.Equal(t, driver.KindClosed, store.Kind)

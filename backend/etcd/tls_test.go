@@ -33,9 +33,9 @@ func TestLocker_byTLS(t *testing.T) {
 	l, c := etcd.New(client), claim("key")
 	awaitGrant(t, l, c)
 	for range 3 {
-		renewAll(within(t, 10*time.Second), t, l, []driver.Claim{c})
+		renewAll(within(t, 20*time.Second), t, l, []driver.Claim{c})
 	}
-	held, err := l.Release(within(t, 10*time.Second), c, driver.After{})
+	held, err := l.Release(within(t, 20*time.Second), c, driver.After{})
 	require.NoError(t, err)
 	require.True(t, held)
 
@@ -54,7 +54,7 @@ func TestLocker_byTLS(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			_, err := etcd.New(connectTLS(t, server, test.config)).TryAcquire(within(t, time.Second), c)
+			_, err := etcd.New(connectTLS(t, server, test.config)).TryAcquire(within(t, 5*time.Second), c)
 			var store *driver.StoreError
 			require.ErrorAs(t, err, &store)
 			require.Equal(t, driver.KindConnection, store.Kind)

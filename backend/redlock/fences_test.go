@@ -48,6 +48,11 @@ func TestTryAcquire_asksASecondTimeForTheFenceOnlyWhereTheClocksDiffer(t *testin
 				synctest.Wait()
 				time.Sleep(time.Second)
 				before := renewals()
+				counts := func(b *box) []int { return []int{b.count(driver.OpAcquire), b.count(driver.OpRelease)} }
+				var already [][]int
+				for _, b := range boxes {
+					already = append(already, counts(b))
+				}
 				var last uint64
 				for i := range 50 {
 					claim := take(t, l, claimOf("k", fmt.Sprint("a", i)))
@@ -61,33 +66,13 @@ func TestTryAcquire_asksASecondTimeForTheFenceOnlyWhereTheClocksDiffer(t *testin
 					require.Greater(t, renewals(), before)
 				} else {
 					require.Equal(t, before, renewals())
+					synctest.Wait()
+					for i, b := range boxes {
+						require.Equal(t, []int{already[i][0] + 50, already[i][1] + 50}, counts(b), "node %d", i)
+					}
 				}
 			})
 		})
-	}
-}
-
-func TestDo_costsTwoRoundTripsANode(t *testing.T) {
-	q := startQuorum(t, 5)
-	g := newGuard(t, q.locker(t))
-	for range 20 { // the servers learn the scripts, and we their clocks
-		require.NoError(t, g.Do(t.Context(), "k", nothing))
-	}
-	time.Sleep(100 * time.Millisecond) // for the slow nodes to answer
-	for _, s := range q.servers {
-		s.ResetStats(t)
-	}
-	const runs = 200
-	for range runs {
-		require.NoError(t, g.Do(t.Context(), "k", nothing))
-	}
-	time.Sleep(100 * time.Millisecond) // for the slow nodes to answer
-	for i, s := range q.servers {
-		// A server that stalls for longer than the maximum age of a hint grants a fence of its
-		// own, which costs some calls. Calls that wait for a slow server are sent together.
-		calls := s.Calls(t)["evalsha"]
-		require.Positive(t, calls, "node %d", i)
-		require.LessOrEqual(t, calls, int64(2*runs+runs/20), "node %d", i)
 	}
 }
 
@@ -116,7 +101,7 @@ func TestFence_ofAJoiningCallIsThatOfTheFirstHold(t *testing.T) {
 				}
 			}
 			return true
-		}, 5*time.Second, 20*time.Millisecond)
+		}, time.Minute, 20*time.Millisecond)
 	}
 	owned := func(id string) driver.Claim {
 		return driver.Claim{Key: "k", ID: id, Owner: "import", TTL: time.Minute}
@@ -142,6 +127,6 @@ func TestFence_ofAJoiningCallIsThatOfTheFirstHold(t *testing.T) {
 	require.Eventually(t, func() bool {
 		g, err = there.TryAcquire(t.Context(), claimOf("k", "other"))
 		return err == nil && g.State == driver.Granted
-	}, 5*time.Second, 10*time.Millisecond, "nothing is left behind")
+	}, time.Minute, 10*time.Millisecond, "nothing is left behind")
 	require.Greater(t, g.Fence, first.Fence)
 }

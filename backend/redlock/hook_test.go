@@ -46,7 +46,7 @@ func TestWithHook_reportsEachCallToANode(t *testing.T) {
 		mu.Lock()
 		defer mu.Unlock()
 		return len(reported["node 1 release"]) > 0 && len(reported["node 3 release"]) > 0 && len(reported["node 2 renew"]) > 0
-	}, 5*time.Second, 5*time.Millisecond)
+	}, time.Minute, 5*time.Millisecond)
 	mu.Lock()
 	defer mu.Unlock()
 	require.NoError(t, reported["node 1 acquire"][0])

@@ -92,7 +92,7 @@ func TestAcquire_refusesOneServerUnderTwoAddresses(t *testing.T) {
 			}
 			// A server that takes its time to state its identity does not hold up the first calls.
 			var err error
-			require.Eventually(t, func() bool { err = do(); return err != nil }, 10*time.Second, 10*time.Millisecond)
+			require.Eventually(t, func() bool { err = do(); return err != nil }, time.Minute, 10*time.Millisecond)
 			for range 2 {
 				var refused *guard.StoreError
 				require.ErrorAs(t, err, &refused)

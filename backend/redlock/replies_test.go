@@ -29,12 +29,12 @@ func TestFault7_repliesLostOnRelease(t *testing.T) {
 		for name, opts := range map[string][]guard.Option{"plain": nil, "once": {guard.WithOnce(time.Minute)}} {
 			key := fmt.Sprint(name, n)
 			require.NoError(t, g.Do(t.Context(), key, func(context.Context) error {
-				require.Eventually(t, func() bool { return len(q.present(t, key)) == 5 }, time.Second, 5*time.Millisecond)
+				require.Eventually(t, func() bool { return len(q.present(t, key)) == 5 }, time.Minute, 5*time.Millisecond)
 				q.loseReplies(n)
 				return nil
 			}, opts...), "a release is no failure if the replies of %d nodes that did it are lost", n)
 			if opts == nil {
-				q.requireFree(t, key, 3*time.Second)
+				q.requireFree(t, key, 15*time.Second) // before the lease ends
 				continue
 			}
 			require.Eventually(t, func() bool {
@@ -49,7 +49,7 @@ func TestFault7_repliesLostOnRelease(t *testing.T) {
 					}
 				}
 				return done >= 3 && held == 0
-			}, 5*time.Second, 20*time.Millisecond, "a majority has the marker, and nobody the lease")
+			}, time.Minute, 20*time.Millisecond, "a majority has the marker, and nobody the lease")
 		}
 	}
 }

@@ -81,7 +81,7 @@ func onFiveServers(t *testing.T, runs map[string]func(*testing.T, guardtest.Back
 			}
 			var underWay atomic.Int64
 			settled := func(t testing.TB) {
-				require.Eventually(t, func() bool { return underWay.Load() == 0 }, 5*time.Second, time.Millisecond)
+				require.Eventually(t, func() bool { return underWay.Load() == 0 }, time.Minute, time.Millisecond)
 			}
 			flush := func(t testing.TB) {
 				settled(t) // what comes late is of the check before

@@ -20,9 +20,17 @@ const (
 	ttl = time.Second
 	// long is a TTL that does not pass while a test runs. Nor does half of it, after which a
 	// waiter that was not notified asks again.
-	long = 40 * time.Second
+	long = 2 * time.Minute
 
-	soon = 5 * time.Second
+	// renewed is the TTL of a lease that is to be renewed. There are seconds to try again.
+	renewed = 6 * time.Second
+	// near is for times that are left, which differ by far more.
+	near = float64(4 * time.Second)
+	// prompt is less than half of each TTL of a waiter, after which it asks by itself, and more
+	// than a machine pauses.
+	prompt = longest / 4
+	// soon is how long a busy machine may take for what is over in a moment on another.
+	soon = time.Minute
 	step = 5 * time.Millisecond
 )
 
@@ -71,14 +79,15 @@ type outcome struct {
 	at  time.Time
 }
 
-// requireIn waits until the waiter has had the key, and returns when that was.
+// requireIn waits until the waiter has had the key, and returns when that was. It fails if the
+// waiter was not notified.
 func requireIn(t testing.TB, done <-chan outcome) time.Time {
 	t.Helper()
 	select {
 	case got := <-done:
 		require.NoError(t, got.err)
 		return got.at
-	case <-time.After(soon):
+	case <-time.After(prompt):
 		require.FailNow(t, "the waiter sleeps on")
 		return time.Time{}
 	}
@@ -196,6 +205,6 @@ func settled(t testing.TB, servers ...*redistest.Server) int64 {
 			n, since = now, time.Now()
 		}
 		return time.Since(since) > quiet
-	}, 2*soon, 20*time.Millisecond, "somebody asks again and again")
+	}, soon, 20*time.Millisecond, "somebody asks again and again")
 	return n
 }

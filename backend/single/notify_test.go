@@ -35,9 +35,7 @@ func TestNotify_aReleaseWakesTheWaiter(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			const keys = 30
-			// a waiter that is not notified would wait for half of that
-			long := guard.WithTTL(time.Minute)
-			holder, waiter := newGuard(t, c.client(), long), newGuard(t, c.client(), long)
+			holder, waiter := newGuard(t, c.client()), newGuard(t, c.client())
 			var held []*guard.Lease
 			ended := make(chan error, 2*keys)
 			for i := range keys {
@@ -48,7 +46,7 @@ func TestNotify_aReleaseWakesTheWaiter(t *testing.T) {
 					go func() { ended <- waiter.Do(context.Background(), key, nothing, guard.WithWait(guard.Forever)) }()
 				}
 			}
-			require.Eventually(t, func() bool { return listeners(t, c.nodes...) == keys }, 10*time.Second, 50*time.Millisecond)
+			require.Eventually(t, func() bool { return listeners(t, c.nodes...) == keys }, settled, 50*time.Millisecond)
 			time.Sleep(300 * time.Millisecond) // for those who ask once more when they listen
 			start := time.Now()
 			for _, err := range all(keys, func(i int) error {
@@ -67,8 +65,8 @@ func TestNotify_aReleaseWakesTheWaiter(t *testing.T) {
 				}
 			}
 			require.Equal(t, keys, done)
-			require.Less(t, time.Since(start), 3*time.Second)
-			require.Eventually(t, func() bool { return listeners(t, c.nodes...) == 0 }, 5*time.Second, 50*time.Millisecond)
+			require.Less(t, time.Since(start), prompt)
+			require.Eventually(t, func() bool { return listeners(t, c.nodes...) == 0 }, settled, 50*time.Millisecond)
 		})
 	}
 }
@@ -76,14 +74,14 @@ func TestNotify_aReleaseWakesTheWaiter(t *testing.T) {
 func TestNotify_aMinimumHoldDoesNotKeepAWaiterForLonger(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	g := newGuard(t, server.Client(t), guard.WithTTL(time.Minute))
+	g := newGuard(t, server.Client(t))
 	lease := acquire(t, g, "k", guard.WithMinHold(500*time.Millisecond))
 	start := time.Now()
 	ended := make(chan error, 1)
-	other := newGuard(t, server.Client(t), guard.WithTTL(time.Minute))
+	other := newGuard(t, server.Client(t))
 	go func() { ended <- other.Do(context.Background(), "k", nothing, guard.WithWait(guard.Forever)) }()
-	require.Eventually(t, func() bool { return listeners(t, server) == 1 }, 5*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return listeners(t, server) == 1 }, settled, 5*time.Millisecond)
 	require.NoError(t, lease.Release(t.Context()))
 	require.NoError(t, <-ended)
-	require.Less(t, time.Since(start), 3*time.Second)
+	require.Less(t, time.Since(start), prompt)
 }

@@ -50,7 +50,6 @@ func (b *breaker) ReportResult(error) {}
 // Leases are kept on each kind of client, also while the application's circuit breaker is open.
 func TestNew_keepsLeasesOnEachKindOfClient(t *testing.T) {
 	t.Parallel()
-	const ttl = 1500 * time.Millisecond // long beside the stalls of a busy machine
 	for name, c := range map[string]struct {
 		change func(o *redis.Options)
 		own    bool // the backend makes connections of its own
@@ -76,7 +75,8 @@ func TestNew_keepsLeasesOnEachKindOfClient(t *testing.T) {
 			limit := &breaker{}
 			rdb := client(t, server.Addr(), c.change, func(o *redis.Options) { o.Limiter = limit })
 			var clients atomic.Int64
-			g, err := guard.New(single.New(rdb, single.WithClientSetup(func(*redis.Client) { clients.Add(1) })), guard.WithTTL(ttl))
+			hook, renewals := noteRenewals()
+			g, err := guard.New(single.New(rdb, single.WithClientSetup(func(*redis.Client) { clients.Add(1) })), guard.WithTTL(renewed), hook)
 			require.NoError(t, err)
 			t.Cleanup(func() {
 				ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
@@ -88,10 +88,8 @@ func TestNew_keepsLeasesOnEachKindOfClient(t *testing.T) {
 			for range 30 { // as often as it takes for connections of our own
 				require.NoError(t, g.Do(t.Context(), "other", nothing))
 			}
-			time.Sleep(ttl / 2) // a renewal
 			limit.open.Store(true)
-			time.Sleep(ttl + ttl/4) // until the lease would have ended
-			require.NoError(t, lease.Context().Err(), "the application's breaker does not end a lease")
+			requireRenewed(t, lease, renewals)
 			limit.open.Store(false)
 			require.NoError(t, lease.Release(t.Context()))
 			require.Equal(t, c.own, clients.Load() > 0)
@@ -133,13 +131,13 @@ func TestRenew_connectsWhileTheApplicationsBreakerIsOpen(t *testing.T) {
 	require.Eventually(t, func() bool {
 		_ = rdb.Ping(t.Context()).Err()
 		return rdb.PoolStats().TotalConns == 0
-	}, 10*time.Second, time.Millisecond)
+	}, settled, time.Millisecond)
 	limit.open.Store(true)
 	down.Store(false)
 	require.Eventually(t, func() bool {
 		held, err := l.Renew(t.Context(), claimOf(1))
 		return held && err == nil
-	}, 10*time.Second, 10*time.Millisecond)
+	}, settled, 10*time.Millisecond)
 	require.ErrorContains(t, rdb.Ping(t.Context()).Err(), "the breaker is open")
 }
 
@@ -187,7 +185,7 @@ func TestRenew_keepsNoConnectionForLongerThanConnMaxLifetime(t *testing.T) {
 	require.Eventually(t, func() bool {
 		renew(t, l, claimOf(1))
 		return !slices.ContainsFunc(ids(), func(id string) bool { return slices.Contains(first, id) })
-	}, 10*time.Second, 20*time.Millisecond)
+	}, settled, 20*time.Millisecond)
 }
 
 // A client that allows the Locker no connections of its own needs one in its pool for renewals.
@@ -205,7 +203,6 @@ func TestWarnings_nameAPoolInWhichRenewalsHaveNoConnection(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			const ttl = 1500 * time.Millisecond
 			rdb := client(t, server.Addr(), c.change)
 			l := single.New(rdb)
 			warnings := l.Warnings(t.Context())
@@ -213,21 +210,32 @@ func TestWarnings_nameAPoolInWhichRenewalsHaveNoConnection(t *testing.T) {
 			if c.warns {
 				require.ErrorContains(t, errors.Join(warnings...), "PoolSize of at least 2")
 			}
-			g, err := guard.New(l, guard.WithTTL(ttl))
+			hook, renewals := noteRenewals()
+			ttl := renewed
+			if c.warns {
+				ttl = time.Second
+			}
+			g, err := guard.New(l, guard.WithTTL(ttl), hook)
 			require.NoError(t, err)
 			lease, err := g.Acquire(t.Context(), name)
 			require.NoError(t, err)
+			list := "list " + name
 			blocked := make(chan error, 1)
 			go func() {
 				// So is a pool with MaxActiveConns while the Locker still has the connection.
 				err := redis.ErrPoolExhausted
 				for errors.Is(err, redis.ErrPoolExhausted) {
-					err = rdb.BLPop(t.Context(), 3*time.Second, "nothing comes "+name).Err()
+					err = rdb.BLPop(t.Context(), 2*settled, list).Err()
 				}
 				blocked <- err
 			}()
-			require.ErrorIs(t, <-blocked, redis.Nil)
-			require.Equal(t, !c.warns, lease.Valid(), "the warning says that leases are lost")
+			if c.warns { // leases are lost
+				require.Eventually(t, func() bool { return lease.Context().Err() != nil }, settled, time.Millisecond)
+			} else {
+				requireRenewed(t, lease, renewals)
+			}
+			require.NoError(t, server.Client(t).RPush(t.Context(), list, "end").Err())
+			require.NoError(t, <-blocked)
 			_ = lease.Release(t.Context()) // is ErrLost after a warning
 			require.NoError(t, g.Close(t.Context()))
 		})

@@ -2,6 +2,7 @@ package single_test
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"testing"
 	"time"
@@ -18,12 +19,14 @@ import (
 func TestReplicas_tooFewRefuseTheLeaseAndTheMarker(t *testing.T) {
 	t.Parallel()
 	sentinel := redistest.StartSentinel(t)
-	locker := single.New(sentinel.Master.Client(t), single.WithReplicas(1, 200*time.Millisecond))
-	g, err := guard.New(locker, guard.WithTTL(5*time.Second))
+	rdb := sentinel.Master.Client(t)
+	patient, err := guard.New(single.New(rdb, single.WithReplicas(1, settled)))
 	require.NoError(t, err)
-	require.NoError(t, g.Do(t.Context(), "k", nothing, guard.WithOnce(time.Minute)), "with its replica all is well")
-
-	lease, err := g.Acquire(t.Context(), "held", guard.WithOnce(time.Minute))
+	require.NoError(t, patient.Do(t.Context(), "k", nothing, guard.WithOnce(long)), "with its replica all is well")
+	g, err := guard.New(single.New(rdb, single.WithReplicas(1, 200*time.Millisecond)), guard.WithTTL(long))
+	require.NoError(t, err)
+	// a busy machine may need several tries
+	lease, err := g.Acquire(t.Context(), "held", guard.WithOnce(long), guard.WithWait(settled))
 	require.NoError(t, err)
 	sentinel.Replica.Freeze()
 	var failed *guard.StoreError
@@ -38,22 +41,23 @@ func TestReplicas_tooFewRefuseTheLeaseAndTheMarker(t *testing.T) {
 	require.Equal(t, driver.OpRelease, failed.Op)
 
 	sentinel.Replica.Thaw()
-	require.NoError(t, g.Do(t.Context(), "other", nothing, guard.WithWait(5*time.Second)), "the refused claim was released")
+	require.NoError(t, g.Do(t.Context(), "other", nothing, guard.WithWait(settled)), "the refused claim was released")
 	require.NoError(t, g.Close(t.Context()))
+	require.NoError(t, patient.Close(t.Context()))
 }
 
 func TestReplicas_leaseOutlivesAFailover(t *testing.T) {
 	t.Parallel()
 	sentinel := redistest.StartSentinel(t)
 	rdb := sentinel.Client(t)
-	g, err := guard.New(single.New(rdb, single.WithReplicas(1, time.Second)), guard.WithTTL(10*time.Second))
+	g, err := guard.New(single.New(rdb, single.WithReplicas(1, 10*time.Second)), guard.WithTTL(long))
 	require.NoError(t, err)
 	lease, err := g.Acquire(t.Context(), "k")
 	require.NoError(t, err)
 	sentinel.Master.Kill()
 	sentinel.WaitFailover(t)
 	unreplicated := newGuard(t, rdb)
-	require.ErrorIs(t, unreplicated.Do(t.Context(), "k", nothing, guard.WithWait(time.Second)), guard.ErrBusy)
+	require.Eventually(t, func() bool { return errors.Is(unreplicated.Do(t.Context(), "k", nothing), guard.ErrBusy) }, settled, time.Millisecond)
 	require.True(t, lease.Valid())
 	require.NoError(t, lease.Release(t.Context()))
 	require.NoError(t, g.Close(t.Context()))
@@ -62,7 +66,7 @@ func TestReplicas_leaseOutlivesAFailover(t *testing.T) {
 func TestReplicas_onACluster(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t) // which has none
-	g, err := guard.New(single.New(cluster.Client(t), single.WithReplicas(1, 50*time.Millisecond)), guard.WithTTL(time.Second))
+	g, err := guard.New(single.New(cluster.Client(t), single.WithReplicas(1, 50*time.Millisecond)), guard.WithTTL(long))
 	require.NoError(t, err)
 	var failed *guard.StoreError
 	require.ErrorAs(t, g.Do(t.Context(), "k", nothing), &failed)
@@ -146,7 +150,7 @@ func TestReplicas_areAskedByTheMasterThatHasWrittenAlsoAfterASlotMoved(t *testin
 		_, err = l.TryAcquire(t.Context(), claimOf(1))
 		require.ErrorAs(t, err, &failed)
 		return failed.Kind == driver.KindNoReplicas
-	}, 10*time.Second, 20*time.Millisecond)
+	}, settled, 20*time.Millisecond)
 	mu.Lock()
 	defer mu.Unlock()
 	require.Equal(t, to.Addr(), sent[len(sent)-1][0])

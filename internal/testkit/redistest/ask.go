@@ -12,12 +12,12 @@ import (
 // without go-redis, whose handshake would show in the counters that Calls reads. The stat is
 // the name under which Redis counts the command.
 func (s *Server) ask(stat, command string) (string, error) {
-	conn, err := net.DialTimeout("tcp", s.Addr(), time.Second)
+	conn, err := net.DialTimeout("tcp", s.Addr(), startLimit)
 	if err != nil {
 		return "", err
 	}
 	defer conn.Close()
-	if err := conn.SetDeadline(time.Now().Add(5 * time.Second)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(startLimit)); err != nil {
 		return "", err
 	}
 	if _, err := fmt.Fprintf(conn, "%s\r\n", command); err != nil {

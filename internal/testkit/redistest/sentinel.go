@@ -277,7 +277,7 @@ func (s *Sentinel) Failover(t testing.TB) *Server {
 }
 
 // WaitFailover returns the new master when all sentinels that answer report the same one, and
-// another than at the start or at the last WaitFailover. It fails the test after 15 seconds.
+// another than at the start or at the last WaitFailover. It fails the test after a minute.
 func (s *Sentinel) WaitFailover(t testing.TB) *Server {
 	t.Helper()
 	return s.waitFailover(t, func() error { return nil })

@@ -14,7 +14,7 @@ import (
 )
 
 // startLimit bounds the wait for one server; it is long because test machines stall.
-const startLimit = 15 * time.Second
+const startLimit = time.Minute
 
 var (
 	errPortTaken = errors.New("the port was taken by another process")
