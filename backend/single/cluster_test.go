@@ -180,9 +180,11 @@ func TestCluster_setsUpItsConnectionsWhenANodeIsNeeded(t *testing.T) {
 	var w witness
 	l := single.New(cluster.Client(t), single.WithClientSetup(func(own *redis.Client) { own.AddHook(&w) }))
 	require.NoError(t, take(t.Context(), l, claimOf(1)))
-	renew(t, l, claimOf(1))
+	require.Eventually(t, func() bool { // by the client's connections, until its own is there
+		renew(t, l, claimOf(1))
+		return w.count("evalsha") > 0
+	}, settled, time.Millisecond)
 	require.Equal(t, 1, w.count("ping"))
-	require.Positive(t, w.count("evalsha"))
 	broken := single.New(cluster.Client(t), single.WithClientSetup(func(*redis.Client) { panic("no such hook") }))
 	for range 50 {
 		require.NoError(t, take(t.Context(), broken, claimOf(2)))

@@ -158,7 +158,11 @@ func TestOwn_renewalsMakeANewConnectionWhereTheirsHasBroken(t *testing.T) {
 	killNewest(t, admin)
 	busyPool(t, rdb)
 	time.Sleep(time.Second) // for longer than a connection is believed to be alive
-	renew(t, l, claimOf(1))
+	// it waits for a connection of the client until its own is there
+	require.Eventually(t, func() bool {
+		held, err := await(t.Context(), l, driver.OpRenew, claimOf(1))
+		return held && err == nil
+	}, settled, time.Millisecond)
 }
 
 func TestOwn_aCallerThatLosesItsConnectionUsesTheUsersClient(t *testing.T) {
@@ -389,11 +393,13 @@ func TestOwn_hasWhatTheUsersClientWasMadeWith(t *testing.T) {
 	})
 	l := single.New(rdb)
 	require.NoError(t, take(t.Context(), l, claimOf(1)))
-	renew(t, l, claimOf(1))
-	list, err := admin.ClientList(t.Context()).Result()
-	require.NoError(t, err)
-	own := regexp.MustCompile(`(?m)^.* name=shop .* db=3 .* user=app .*$`).FindAllString(list, -1)
-	require.Len(t, own, 2, "one of the user's, and one for renewals: %s", list)
+	require.Eventually(t, func() bool { // by the user's connection, until its own is there
+		renew(t, l, claimOf(1))
+		list, err := admin.ClientList(t.Context()).Result()
+		require.NoError(t, err)
+		own := regexp.MustCompile(`(?m)^.* name=shop .* db=3 .* user=app .*$`).FindAllString(list, -1)
+		return len(own) == 2
+	}, settled, time.Millisecond, "one of the user's, and one for renewals")
 }
 
 // An overlap is a hook that notes how many commands were out at the same time.
