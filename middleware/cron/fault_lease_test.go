@@ -2,98 +2,73 @@ package guardcron_test
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed-1795987d/onerun/backend/single"
-	"github.com/seed-1795987d/onerun/guard"
-	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
+	"github.com/seed-1795987d/onerun/guard/driver"
 	guardcron "github.com/seed-1795987d/onerun/middleware/cron"
 )
 
 // The context of a run does not know yet that the lease has gone, as in a process that was paused.
 func TestRecords_sayLostOfARunThatReturnsBeforeItsContextKnows(t *testing.T) {
 	t.Parallel()
-	server := redistest.Start(t)
-	rdb := server.Client(t)
-	records := make(chan guardcron.Record, 100)
-	procHere(t, server, func(ctx context.Context) error {
-		keys, err := rdb.Keys(ctx, "*cron:job@*").Result()
-		if err != nil {
-			return err
-		}
-		return rdb.Del(ctx, keys...).Err()
-	}, guardcron.WithObserver(func(r guardcron.Record) { records <- r }))
-	r := receive(t, records, "the record of a run")
-	require.Equal(t, guardcron.Lost, r.Result, "%+v", r)
-	require.Contains(t, r.Reason, "lost")
+	onSite(t, noon, func(s *site) {
+		p := s.process("a", setup{})
+		p.add("job", "0 * * * *", func(ctx context.Context) error {
+			const key = "cron:job@2026-06-15T13:00:00Z"
+			tick, err := s.store.Show(ctx, key)
+			require.NoError(s.t, err)
+			taken, err := s.store.Release(ctx, driver.Claim{Key: key, ID: tick.Holders[0].ID}, driver.After{})
+			require.NoError(s.t, err)
+			require.True(s.t, taken)
+			return ctx.Err()
+		})
+		p.cron.Start()
+		s.until("2026-06-15T13:00:10Z")
+		require.Equal(s.t, []string{"13:00:00 lost"}, p.outcomes("job"))
+		require.Contains(s.t, p.records("job")[0].Reason, "lost")
+	})
 }
 
 // Its process dies, and a later tick begins before its lease ends. Later ticks are left out while
 // the job runs, but it was not.
 func TestTakeover_waitsForALaterTickThatHasBegun(t *testing.T) {
 	t.Parallel()
-	server := redistest.Start(t)
-	g, err := guard.New(single.New(server.Client(t)), guard.WithNamespace("test"))
-	require.NoError(t, err)
-	defer func() { require.NoError(t, g.Close(context.Background())) }()
-	tick := time.Now().UTC().Truncate(time.Second).Add(2 * time.Second)
-	dead, err := g.Acquire(t.Context(), "cron:job@"+tick.Format(time.RFC3339))
-	require.NoError(t, err)
-
-	begun, records := make(chan time.Time, 100), make(chan guardcron.Record, 100)
-	procHere(t, server, func(ctx context.Context) error {
-		at, _ := guardcron.Tick(ctx)
-		begun <- at
-		if at.After(tick) {
-			time.Sleep(900 * time.Millisecond) // the work
-		}
-		return nil
-	}, guardcron.WithObserver(func(r guardcron.Record) { records <- r }))
-	for at := (time.Time{}); !at.After(tick); {
-		at = receive(t, begun, "a later tick")
-	}
-	// so that the later one handles the ticks before it, which is another path
-	time.Sleep(250 * time.Millisecond)
-	require.NoError(t, dead.Release(t.Context()))
-	for {
-		r := receive(t, records, "the record of the tick")
-		if r.Tick.Equal(tick) {
-			require.Equal(t, guardcron.Ran, r.Result, "%+v", r)
-			return
-		}
-	}
+	onSite(t, noon, func(s *site) {
+		dead, p := s.process("dead", setup{}), s.process("a", setup{})
+		lease, err := dead.guard.Acquire(context.Background(), "cron:job@2026-06-15T12:01:00Z")
+		require.NoError(s.t, err)
+		p.add("job", "* * * * *", lasting(50*time.Second), guardcron.WithStartDeadline(5*time.Minute))
+		p.cron.Start()
+		s.until("2026-06-15T12:02:10Z")
+		require.Equal(s.t, []string{"2026-06-15T12:02:00Z"}, s.ticks())
+		require.NoError(s.t, lease.Release(context.Background()))
+		s.until("2026-06-15T12:04:30Z")
+		require.Contains(s.t, p.outcomes("job"), "12:01:00 ran")
+		s.sleep(time.Minute)
+	})
 }
 
 // An error of the store is not the answer that the job runs.
 func TestTick_isNotLeftOutBecauseTheStoreDidNotAnswer(t *testing.T) {
 	t.Parallel()
-	server := redistest.Start(t)
-	g, err := guard.New(single.New(server.Client(t)), guard.WithNamespace("test"))
-	require.NoError(t, err)
-	defer func() { require.NoError(t, g.Close(context.Background())) }()
-	records := make(chan guardcron.Record, 100)
-	rdb := server.Client(t)
-	// A value that is no string is no lease: Redis returns an error.
-	held, err := g.Acquire(t.Context(), "cron:job")
-	require.NoError(t, err)
-	keys, err := rdb.Keys(t.Context(), "*cron:job*").Result()
-	require.NoError(t, err)
-	require.NoError(t, held.Release(t.Context()))
-	require.NotEmpty(t, keys)
-	for _, key := range keys {
-		require.NoError(t, rdb.Del(t.Context(), key).Err())
-		require.NoError(t, rdb.LPush(t.Context(), key, "a list").Err())
-	}
-
-	procHere(t, server, func(context.Context) error { return nil }, guardcron.WithObserver(func(r guardcron.Record) { records <- r }))
-	r := receive(t, records, "that the store cannot be asked")
-	require.Equal(t, guardcron.Unavailable, r.Result, "%+v", r)
-	require.NotEmpty(t, r.Reason)
-	require.NoError(t, rdb.Del(t.Context(), keys...).Err())
-	for r := receive(t, records, "a run"); r.Result != guardcron.Ran; r = receive(t, records, "a run") {
-		require.NotEqual(t, guardcron.Skipped, r.Result, "%+v", r)
-	}
+	onSite(t, noon, func(s *site) {
+		var o recorder
+		p := s.process("a", setup{})
+		p.add("job", "* * * * *", nil, guardcron.WithObserver(o.record))
+		p.cron.Start()
+		s.sleep(time.Second)
+		p.line.spoilt.Store(true)
+		s.until("2026-06-15T12:01:30Z")
+		asked := o.outcomes()
+		require.Equal(s.t, []string{"12:01:00 unavailable"}, slices.Compact(slices.Clone(asked)))
+		require.Less(s.t, len(asked), 35, "there is a pause between two requests")
+		require.NotEmpty(s.t, o.records[0].Reason)
+		p.line.spoilt.Store(false)
+		s.until("2026-06-15T12:02:30Z")
+		require.Equal(s.t, []string{"12:01:00 ran", "12:02:00 ran"}, o.outcomes()[len(asked):])
+	})
 }

@@ -295,8 +295,11 @@ func TestClose_endsTheContextsWhenItsOwnEnds(t *testing.T) {
 		require.NotErrorIs(s.t, cause, guard.ErrLost)
 		require.Equal(s.t, []string{"13:00:00 failed"}, p.outcomes("job"))
 		require.NoError(s.t, p.Close(context.Background()), "again")
+		other := s.process("b", setup{})
+		other.add("job", "0 * * * *", nil)
+		require.NoError(s.t, other.RunNow(context.Background(), "job"), "the lease of the job is released")
 		s.until("2026-06-15T15:00:00Z")
-		require.Len(s.t, s.ticks(), 1, "the Cron goes on, and runs nothing")
+		require.Len(s.t, s.ticks(), 2, "the Cron goes on, and runs nothing")
 	})
 }
 
@@ -309,6 +312,8 @@ func TestClose_waitsForRunsOfJobs(t *testing.T) {
 		s.until("2026-06-15T13:00:00Z")
 		closed := make(chan error, 2)
 		begun := time.Now()
+		stopped := p.cron.Stop()
+		require.NoError(s.t, stopped.Err(), "nothing runs")
 		for range 2 {
 			go func() { closed <- p.Close(context.Background()) }()
 		}

@@ -8,8 +8,10 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -48,6 +50,8 @@ type procJob struct {
 	Deadline time.Duration
 }
 
+func (j procJob) takesSeconds() bool { return j.Takes >= 2*time.Second }
+
 // A procWorker is what a process has: the same in a process of its own, and in that of the test.
 type procWorker struct {
 	order procOrder
@@ -63,6 +67,8 @@ type procWorker struct {
 	ending sync.RWMutex
 	mu     sync.Mutex
 	ends   map[string]bool // the leases that hold it, by key and fence
+
+	long atomic.Int32 // runs under way that take seconds
 }
 
 func newProcWorker(order procOrder) (*procWorker, error) {
@@ -119,6 +125,10 @@ func (w *procWorker) run(ctx context.Context, j procJob) error {
 	e := procEvent{Kind: "begin", Job: j.Name, Tick: tick.UnixMilli(), Who: w.order.Who, Fence: guard.Fence(ctx)}
 	if err := w.log.write(e); err != nil {
 		return err
+	}
+	if j.takesSeconds() {
+		w.long.Add(1)
+		defer w.long.Add(-1)
 	}
 	select {
 	case <-time.After(j.Takes): // the work
@@ -224,9 +234,17 @@ func cronProcess() {
 }
 
 // halt sends this process a signal that stops it at once, but not between a last write and its
-// end.
+// end. If it has a job that takes seconds, that is in the middle of a run of it.
 func (w *procWorker) halt(kind string, s syscall.Signal) {
-	for !w.ending.TryLock() { // Lock would keep other runs from their ends meanwhile, for seconds
+	waits := slices.ContainsFunc(w.order.Jobs, procJob.takesSeconds)
+	for {
+		// Lock would keep other runs from their ends meanwhile, for seconds
+		if w.ending.TryLock() {
+			if !waits || w.long.Load() > 0 {
+				break
+			}
+			w.ending.Unlock()
+		}
 		time.Sleep(time.Millisecond)
 	}
 	defer w.ending.Unlock()

@@ -30,6 +30,7 @@ func TestCronStop_doesNotWaitForATickThatRunsElsewhere(t *testing.T) {
 				s.until("2026-06-15T12:02:10Z")
 				begun := time.Now()
 				<-p.cron.Stop().Done()
+				require.NoError(s.t, p.Close(context.Background()))
 				require.Zero(s.t, time.Since(begun))
 			})
 		})
@@ -51,6 +52,7 @@ func TestCronStop_doesNotWaitForATickThatWaitsForTheJob(t *testing.T) {
 		s.until("2026-06-15T12:01:59Z")
 		begun := time.Now()
 		<-p.cron.Stop().Done()
+		require.NoError(s.t, p.Close(context.Background()))
 		require.Zero(s.t, time.Since(begun))
 	})
 }

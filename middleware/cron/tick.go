@@ -174,6 +174,11 @@ func (b *job) giveUp(h *held, err error) {
 	}
 	if !lost {
 		b.cannot(h.tick, err)
+		h.here.end()
+		select { // the store answers, but not about this
+		case <-time.After(lookFirst):
+		case <-b.leaving.Done():
+		}
 	}
 	b.retry(h.tick)
 }

@@ -19,6 +19,18 @@ import (
 	guardcron "github.com/seed-1795987d/onerun/middleware/cron"
 )
 
+// receive waits for what a channel brings.
+func receive[T any](t *testing.T, from <-chan T, what string) T {
+	t.Helper()
+	select {
+	case v := <-from:
+		return v
+	case <-time.After(procSoon):
+		require.FailNow(t, "not in time: "+what)
+		panic("unreachable")
+	}
+}
+
 // Three processes have a job that is never due while the test runs. Another program triggers it.
 func TestTrigger_runsTheJobOnceInOneOfTheProcesses(t *testing.T) {
 	t.Parallel()
@@ -56,17 +68,17 @@ func TestTrigger_runsTheJobOnceInOneOfTheProcesses(t *testing.T) {
 		all, err := control.List(ctx)
 		require.NoError(t, err)
 		return len(all) == 1
-	}, 10*time.Second, 10*time.Millisecond, "the job is announced")
+	}, procSoon, 10*time.Millisecond, "the job is announced")
 	// Those processes may not subscribe yet. They look when they do.
 	require.NoError(t, control.Pause(ctx, "nightly", 0, alice))
 	for want := int32(1); want <= 3; want++ {
 		require.NoError(t, control.Trigger(ctx, "nightly", alice))
-		require.Eventually(t, func() bool { return ran.Load() == want }, 10*time.Second, time.Millisecond)
+		require.Eventually(t, func() bool { return ran.Load() == want }, procSoon, time.Millisecond)
 		require.Eventually(t, func() bool {
 			records, err := control.Records(ctx, "nightly", 10)
 			require.NoError(t, err)
 			return len(records) == int(want) && records[0].Result != guardcron.Running
-		}, 10*time.Second, 10*time.Millisecond)
+		}, procSoon, 10*time.Millisecond)
 		time.Sleep(2 * time.Millisecond) // triggers are distinguished by milliseconds
 	}
 	require.Equal(t, int32(3), ran.Load())
@@ -207,7 +219,7 @@ func TestTrigger_byAClockThatIsBehind(t *testing.T) {
 	require.Eventually(t, func() bool {
 		all, err := admin.List(t.Context())
 		return err == nil && len(all) == 1
-	}, 10*time.Second, 10*time.Millisecond, "the job is announced")
+	}, procSoon, 10*time.Millisecond, "the job is announced")
 	for _, behind := range []time.Duration{0, -30 * time.Second, -10 * time.Second} {
 		guardcron.SetClock(admin, behind)
 		require.NoError(t, admin.Trigger(t.Context(), "nightly", alice))
@@ -216,7 +228,7 @@ func TestTrigger_byAClockThatIsBehind(t *testing.T) {
 		require.Eventually(t, func() bool {
 			held, _ := g.Adapter().Held(0, 1)
 			return len(held) == 0
-		}, 10*time.Second, time.Millisecond, "the run has ended")
+		}, procSoon, time.Millisecond, "the run has ended")
 	}
 	guardcron.SetClock(admin, -time.Hour)
 	require.ErrorContains(t, admin.Trigger(t.Context(), "nightly", alice), "clocks is wrong")
@@ -251,7 +263,7 @@ func newFleet(t *testing.T) *fleet {
 
 func (f *fleet) guard() *guard.Guard {
 	f.t.Helper()
-	g, err := guard.New(single.New(f.server.Client(f.t)), guard.WithNamespace("test"), guard.WithTTL(2*time.Second))
+	g, err := guard.New(single.New(f.server.Client(f.t)), guard.WithNamespace("test"))
 	require.NoError(f.t, err)
 	f.t.Cleanup(func() { require.NoError(f.t, g.Close(context.Background())) })
 	return g
@@ -391,19 +403,19 @@ func TestTrigger_thatRunsElsewhereDoesNotHoldUpClose(t *testing.T) {
 // A process is killed in a run by hand. Another one runs it again.
 func TestTrigger_anotherRunsThatOfOneThatWasKilled(t *testing.T) {
 	t.Parallel()
-	order, log := procPlace(t, 1, 2*time.Second, procJob{Name: "job", Spec: "0 0 3 29 2 *", Takes: 3 * time.Second})
-	a := startProc(t, order.as("a", 0))
+	order, log := procPlace(t, 1, 2*time.Second, procJob{Name: "job", Spec: "0 0 3 29 2 *", Takes: 5 * time.Second})
+	processes := map[string]*procChild{"a": startProc(t, order.as("a", 0)), "b": startProc(t, order.as("b", 0))}
 	w, err := newProcWorker(order.as("admin", 0))
 	require.NoError(t, err)
 	defer func() { require.NoError(t, w.close(procSoon)) }()
 	require.Eventually(t, func() bool { return w.jobs.Trigger(context.Background(), "job", alice) == nil }, procSoon, 10*time.Millisecond)
 	begun := log.await(t, "the run", func(e procEvent) bool { return e.Kind == "begin" })
-	b := startProc(t, order.as("b", 0))
-	require.NoError(t, a.Signal(syscall.SIGUSR1))
-	<-a.Done()
-	again := log.await(t, "the run again", func(e procEvent) bool { return e.Kind == "begin" && e.Who == "b" })
+	require.NoError(t, processes[begun.Who].Signal(syscall.SIGUSR1))
+	log.await(t, "its death", func(e procEvent) bool { return e.Kind == "dies" })
+	<-processes[begun.Who].Done()
+	again := log.await(t, "the run again", func(e procEvent) bool { return e.Kind == "begin" && e.Who != begun.Who })
 	require.Greater(t, again.Fence, begun.Fence)
-	log.await(t, "its end", func(e procEvent) bool { return e.Kind == "end" && e.Who == "b" })
-	b.stop(t)
+	log.await(t, "its end", func(e procEvent) bool { return e.Kind == "end" && e.Who == again.Who })
+	processes[again.Who].stop(t)
 	require.Len(t, log.read(t).of("job", 0, "end"), 1)
 }
