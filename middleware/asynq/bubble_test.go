@@ -21,10 +21,11 @@ import (
 
 // A bubble is a middleware in virtual time, without a queue, over a store that can be frozen.
 type bubble struct {
-	guard.Locker // embedding it hides what else the backend can do
-	t            *testing.T
-	seen         aqLog
-	base         func(context.Context) context.Context // makes a task's context, as asynq does
+	guard.Locker
+	t     *testing.T
+	seen  aqLog
+	base  func(context.Context) context.Context // makes a task's context, as asynq does
+	queue asynq.RedisConnOpt
 
 	mu     sync.Mutex
 	frozen bool
@@ -35,7 +36,8 @@ func inBubble(t *testing.T, f func(t *testing.T, b *bubble)) {
 	synctest.Test(t, func(t *testing.T) {
 		config := asynq.Config{Concurrency: 2}
 		config = guardasynq.Configure(config)
-		b := &bubble{t: t}
+		// asynq delivers no task
+		b := &bubble{t: t, queue: asynq.RedisClientOpt{Addr: "127.0.0.1:1"}}
 		b.Locker = linetest.Line{Locker: memory.New(), Ask: b.ask}
 		b.base = func(context.Context) context.Context { return config.BaseContext() }
 		f(t, b)
@@ -62,10 +64,9 @@ func (b *bubble) ask(ctx context.Context, _ linetest.Call) error {
 // that closes the Guard.
 func (b *bubble) middleware(key guardasynq.KeyFunc, opts ...guardasynq.Option) (m asynq.MiddlewareFunc, end func()) {
 	b.t.Helper()
-	g, err := guard.New(b, guard.WithNamespace("test"))
+	g, err := guard.New(b.Locker, guard.WithNamespace("test"))
 	require.NoError(b.t, err)
-	noQueue := asynq.RedisClientOpt{Addr: "127.0.0.1:1"} // asynq delivers no task
-	client, inspector := asynq.NewClient(noQueue), asynq.NewInspector(noQueue)
+	client, inspector := asynq.NewClient(b.queue), asynq.NewInspector(b.queue)
 	m, err = guardasynq.New(g, key, append([]guardasynq.Option{
 		guardasynq.WithClient(client, inspector), aqObserve(b.seen.add),
 	}, opts...)...)

@@ -188,11 +188,13 @@ func TestCopy_isNotTakenForThatOfALaterTask(t *testing.T) {
 func TestCopy_doesNotMeetTheRunThatItsOriginalHasLeft(t *testing.T) {
 	t.Parallel()
 	s, w := newAqSite(t), newAqWork(t)
+	timeout := newLifeTimeout()
 	m := s.middleware(t, guardasynq.FromTaskID(), guardasynq.WithDelay(10*time.Minute))
-	s.serve(t, aqConfig(), m(w))
+	s.serve(t, aqConfig(timeout.config), m(w))
 	t.Cleanup(w.release)
-	s.enqueue(t, "import", "", asynq.TaskID("41"), asynq.MaxRetry(0), asynq.Timeout(time.Second))
+	s.enqueue(t, "import", "", asynq.TaskID("41"), asynq.MaxRetry(0))
 	zombie := w.next(t)
+	close(timeout.over)
 	s.awaitState(t, "41", asynq.TaskStateArchived)
 	<-zombie.ctx.Done()
 	require.NoError(t, s.inspector.RunTask(aqQueue, "41")) // as an operator does

@@ -76,8 +76,7 @@ func TestMaxRetry_aBusyKeyOnTheLastOfSomeAttemptsCostsNone(t *testing.T) {
 				case 1, 2:
 					return errors.New("fails")
 				case 3:
-					// the blocker waits for the end of this attempt, and the next one comes a
-					// second later
+					// the blocker waits for the end of this attempt
 					s.enqueue(t, "blocker", "one")
 					s.seen.await(t, resultPostponed, 1)
 					return errors.New("fails")
@@ -88,13 +87,15 @@ func TestMaxRetry_aBusyKeyOnTheLastOfSomeAttemptsCostsNone(t *testing.T) {
 			s.serve(t, h, func(c *asynq.Config) {
 				c.RetryDelayFunc = func(n int, _ error, _ *asynq.Task) time.Duration {
 					if n == 2 {
-						return 2 * time.Second
+						return time.Hour // until the blocker runs
 					}
 					return 10 * time.Millisecond
 				}
 			})
 			s.enqueue(t, "task", "one", asynq.MaxRetry(3))
 			lifeReceive(t, blocking, "the blocker")
+			s.awaitState(t, "task", asynq.TaskStateRetry)
+			require.NoError(t, s.inspector.RunTask(aqQueue, "task"))
 			lifeUntil(t, "the last attempt meets the blocker", func() bool {
 				for _, o := range s.seen.of(resultPostponed) {
 					if o.Copy == "task~1" {

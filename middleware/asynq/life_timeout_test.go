@@ -2,7 +2,9 @@ package guardasynq_test
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -10,12 +12,40 @@ import (
 
 	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
-	guardasynq "github.com/seed-1795987d/onerun/middleware/asynq"
 )
 
-// lifeShortTTL is shorter than handlers go on here, and longer than a busy machine keeps a renewal
-// waiting.
-const lifeShortTTL = 2 * time.Second
+// A lifeTimeout is the context of a server's first delivery, which times out when the test says so.
+// Later ones have all the time that they need on a busy machine.
+type lifeTimeout struct {
+	context.Context
+	first atomic.Bool
+	over  chan struct{}
+}
+
+func newLifeTimeout() *lifeTimeout {
+	return &lifeTimeout{Context: context.Background(), over: make(chan struct{})}
+}
+
+// config is a change of a server's Config.
+func (l *lifeTimeout) config(c *asynq.Config) {
+	c.BaseContext = func() context.Context {
+		if l.first.Swap(true) {
+			return context.Background()
+		}
+		return l
+	}
+}
+
+func (l *lifeTimeout) Done() <-chan struct{} { return l.over }
+
+func (l *lifeTimeout) Err() error {
+	select {
+	case <-l.over:
+		return context.DeadlineExceeded
+	default:
+		return nil
+	}
+}
 
 // lifeHeedless returns a handler that does not heed its context: the first run goes on until the
 // gate is open, and later ones end at once.
@@ -34,20 +64,23 @@ func lifeHeedless(t *testing.T, book *lifeBook) (h asynq.Handler, contexts chan 
 	}), contexts, gate
 }
 
-// requireOneRun requires that the lease of the run with ctx holds for longer than its TTL,
-// although asynq has given the task up, until the handler returns, and that the task runs again
-// then.
+// requireOneRun requires that the run with ctx has its lease although asynq has given the task up,
+// until the handler returns, and that the task runs again then. TTLs are a minute.
 func (s *lifeSite) requireOneRun(t *testing.T, ctx context.Context, book *lifeBook, gate chan struct{}) {
 	t.Helper()
-	require.Error(t, ctx.Err())
-	lease := s.requireHeld(t, ctx, book)
+	lease, ok := guard.FromContext(ctx)
+	require.True(t, ok)
 	s.seen.await(t, resultPostponed, 1)
+	require.True(t, lease.Valid())
 	begun, ended := book.runs("one")
 	require.Len(t, begun, 1)
 	require.Empty(t, ended)
 	close(gate)
+	returned := time.Now()
 	book.awaitRuns(t, "one", 2)
 	require.Zero(t, s.awaitEmpty(t))
+	require.Less(t, time.Since(returned), 30*time.Second, "its TTL need not pass")
+	require.NoError(t, s.seen.await(t, resultRan, 1)[0].Err)
 	require.Equal(t, 1, book.together())
 	require.False(t, lease.Valid())
 	begun, ended = book.runs("one")
@@ -56,18 +89,33 @@ func (s *lifeSite) requireOneRun(t *testing.T, ctx context.Context, book *lifeBo
 	require.False(t, begun[1].at.Before(ended[0].at))
 }
 
-// requireHeld requires that the lease of the run with ctx holds for longer than its TTL.
-// It returns the lease.
-func (s *lifeSite) requireHeld(t *testing.T, ctx context.Context, book *lifeBook) *guard.Lease {
-	t.Helper()
-	lease, ok := guard.FromContext(ctx)
-	require.True(t, ok)
-	// the time of two leases has to pass
-	for end := time.Now().Add(2 * lifeShortTTL); time.Now().Before(end); time.Sleep(lifePoll) {
-		require.True(t, lease.Valid())
-		require.Equal(t, 1, book.together())
-	}
-	return lease
+// The lease of a handler that does not heed its context outlasts any TTL, until it returns.
+func TestTimeout_theLeaseIsRenewedUntilTheHandlerReturns(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		m, end := b.middleware(byCustomer)
+		defer end()
+		gate, fences := make(chan struct{}), []uint64{}
+		h := m(asynq.HandlerFunc(func(ctx context.Context, _ *asynq.Task) error {
+			fences = append(fences, guard.Fence(ctx))
+			if len(fences) > 1 {
+				return nil
+			}
+			<-gate
+			require.ErrorIs(t, context.Cause(ctx), context.DeadlineExceeded)
+			return nil
+		}))
+		first := b.deliver(h, lifeTask{Customer: "c"}, 2*time.Second)
+		synctest.Wait()
+		for range 60 {
+			time.Sleep(5 * time.Second) // virtual time
+			require.ErrorIs(t, <-b.deliver(h, lifeTask{Customer: "c"}, time.Minute), guard.ErrBusy)
+		}
+		close(gate)
+		require.NoError(t, <-first)
+		require.NoError(t, <-b.deliver(h, lifeTask{Customer: "c"}, time.Minute), "the key is free at once")
+		require.IsIncreasing(t, fences)
+		require.Len(t, fences, 2)
+	})
 }
 
 func TestTimeout_asynqAloneRunsATaskTwiceAtOnce(t *testing.T) {
@@ -93,10 +141,11 @@ func TestTimeout_leavesTheKeyBusyUntilTheHandlerReturns(t *testing.T) {
 			s := newLifeSite(t)
 			var book lifeBook
 			h, contexts, gate := lifeHeedless(t, &book)
-			s.serve(t, s.middleware(t, guardasynq.WithLease(guard.WithTTL(lifeShortTTL)))(h))
-			// asynq archives a task whose worker needs longer than that for the second delivery
-			s.enqueue(t, "task", "one", asynq.Timeout(2*time.Second), asynq.MaxRetry(retries))
+			timeout := newLifeTimeout()
+			s.serve(t, s.middleware(t)(h), timeout.config)
+			s.enqueue(t, "task", "one", asynq.MaxRetry(retries))
 			ctx := lifeReceive(t, contexts, "the first run")
+			close(timeout.over)
 			lifeReceive(t, ctx.Done(), "the timeout")
 			require.ErrorIs(t, context.Cause(ctx), context.DeadlineExceeded)
 			s.requireOneRun(t, ctx, &book, gate)
@@ -113,18 +162,13 @@ func TestTimeout_aTaskThatAsynqTakesBackLeavesTheKeyBusyUntilTheHandlerReturns(t
 	s := newLifeSite(t)
 	var book lifeBook
 	h, contexts, gate := lifeHeedless(t, &book)
-	guarded := s.middleware(t, guardasynq.WithLease(guard.WithTTL(lifeShortTTL)))(h)
+	guarded := s.middleware(t)(h)
 	s.serve(t, guarded)
 	s.enqueue(t, "task", "one", asynq.MaxRetry(5))
 	ctx := lifeReceive(t, contexts, "the first run")
 	s.ageLease(t, s.queue.Client(t), "task")
 	s.serve(t, guarded)
-	s.seen.await(t, resultPostponed, 1)
-	s.requireHeld(t, ctx, &book)
-	close(gate)
-	book.awaitRuns(t, "one", 2)
-	require.Zero(t, s.awaitEmpty(t))
-	require.Equal(t, 1, book.together())
+	s.requireOneRun(t, ctx, &book, gate)
 }
 
 // asynq's own lease is 30 s long. Its Redis refuses to write, as it has no memory left, so that no
@@ -134,7 +178,7 @@ func TestLong_aLostLeaseOfAsynqLeavesTheKeyBusyUntilTheHandlerReturns(t *testing
 	s := newLifeSite(t)
 	var book lifeBook
 	h, contexts, gate := lifeHeedless(t, &book)
-	guarded := s.middleware(t, guardasynq.WithLease(guard.WithTTL(3*lifeShortTTL)))(h)
+	guarded := s.middleware(t)(h)
 	s.serve(t, guarded)
 	s.enqueue(t, "task", "one", asynq.MaxRetry(5))
 	ctx := lifeReceive(t, contexts, "the first run")
@@ -163,7 +207,7 @@ func TestTimeout_aShutdownLeavesTheKeyBusyUntilTheHandlerReturns(t *testing.T) {
 			s := newLifeSite(t)
 			var book lifeBook
 			h, contexts, gate := lifeHeedless(t, &book)
-			guarded := s.middleware(t, guardasynq.WithLease(guard.WithTTL(lifeShortTTL)))(h)
+			guarded := s.middleware(t)(h)
 			first := s.serve(t, guarded, func(c *asynq.Config) { c.ShutdownTimeout = 100 * time.Millisecond })
 			s.enqueue(t, "task", "one", asynq.MaxRetry(retries))
 			ctx := lifeReceive(t, contexts, "the first run")

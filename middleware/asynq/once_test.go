@@ -101,7 +101,7 @@ func TestOnce_aRunThatFailsIsNotDone(t *testing.T) {
 func TestOnce_aRunWhoseLeaseWasLostIsNotDone(t *testing.T) {
 	t.Parallel()
 	s, w := newAqSite(t), newAqWork(t)
-	m := s.middleware(t, nil, guardasynq.WithOnce(time.Hour, guardasynq.FromType()), guardasynq.WithLease(guard.WithTTL(300*time.Millisecond)))
+	m := s.middleware(t, nil, guardasynq.WithOnce(time.Hour, guardasynq.FromType()), guardasynq.WithLease(guard.WithTTL(3*time.Second)))
 	s.serve(t, aqConfig(), m(w))
 	t.Cleanup(w.release)
 	s.enqueue(t, "import", "1", asynq.TaskID("1"))
