@@ -252,7 +252,7 @@ func TestLife_aHandlerOutlivesATimeoutHandler(t *testing.T) {
 	gate := newLifeGate(t)
 	h, runs := counted(http.StatusCreated, gate.pass)
 	idempotent, seen := lifeIdempotent(t, lifeGuard(t, memory.New()), h)
-	impatient := lifeListen(t, http.TimeoutHandler(idempotent, 100*time.Millisecond, "too slow"))
+	impatient := lifeListen(t, http.TimeoutHandler(idempotent, time.Second, "too slow"))
 	patient := lifeListen(t, idempotent)
 	requireRan(t, impatient.post(t, "k", "b"), http.StatusServiceUnavailable, "too slow")
 	require.NoError(t, gate.await(t).Err())
