@@ -140,7 +140,7 @@ func (r *rollout) check(runs []bool) {
 
 func TestDeploy_losesNoTickWhateverStartsAndEndsWhen(t *testing.T) {
 	t.Parallel()
-	requireOrders(t, 9)
+	requireOrders(t, 17)
 }
 
 func TestLong_deployLosesNoTickWhateverStartsAndEndsWhen(t *testing.T) {

@@ -142,7 +142,7 @@ func TestOutage_ofOneProcessMissesNoTickThatOthersHaveRun(t *testing.T) {
 		away func(p *process, away bool)
 		over string
 	}{
-		"it is cut off": {cut, "2026-06-15T15:01"},
+		"it is cut off": {cut, "2026-06-15T13:21"},
 		"its Cron is stopped": {func(p *process, away bool) {
 			if away {
 				p.cron.Stop()
@@ -191,9 +191,9 @@ func TestOutage_ofOneProcessMissesNoTickIfTheClocksDiffer(t *testing.T) {
 		p.cron.Start()
 		s.until("2026-06-15T12:02:10Z")
 		p.line.cut.Store(true)
-		s.until("2026-06-15T20:01:40Z")
+		s.until("2026-06-15T13:31:40Z")
 		p.line.cut.Store(false)
-		s.until("2026-06-15T20:05:10Z")
+		s.until("2026-06-15T13:35:10Z")
 		require.Empty(s.t, missed.outcomes())
 	})
 }
