@@ -92,8 +92,8 @@ func TestCatchUp_doesNotRunAgainATickWhoseMarkerHasGone(t *testing.T) {
 	})
 }
 
-func TestLong_aProcessThatWasPausedAloneRunsNothingOlderThanTheDeadline(t *testing.T) {
-	redistest.Long(t)
+func TestProcesses_onePausedAloneRunsNothingOlderThanTheDeadline(t *testing.T) {
+	t.Parallel()
 	order, log := procPlace(t, 1, time.Second, procJob{Name: "job", Takes: time.Millisecond, Deadline: 1500 * time.Millisecond})
 	p := startProc(t, order.as("alone", 0))
 	log.await(t, "a run", func(e procEvent) bool { return e.Kind == "end" })
@@ -130,8 +130,8 @@ func TestLong_aProcessThatWasPausedAloneRunsNothingOlderThanTheDeadline(t *testi
 }
 
 // The process that catches up is killed in the middle of it.
-func TestLong_anotherProcessGoesOnWithTheTicksOfADowntime(t *testing.T) {
-	redistest.Long(t)
+func TestProcesses_anotherGoesOnWithTheTicksOfADowntime(t *testing.T) {
+	t.Parallel()
 	order, log := procPlace(t, 1, 3*time.Second, procJob{Name: "longest", Takes: 2 * time.Second, CatchUp: 3, Deadline: time.Second})
 	w := startHere(t, order.as("before", 0))
 	log.await(t, "a run", func(e procEvent) bool { return e.Kind == "begin" })
