@@ -12,6 +12,7 @@ import (
 
 	"github.com/riverqueue/river"
 	"github.com/riverqueue/river/riverdriver/riverdatabasesql"
+	"github.com/riverqueue/river/rivertype"
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-1795987d/onerun/backend/postgres"
@@ -27,8 +28,6 @@ const (
 	members, kills = 3, 4
 	jobs, keys     = 42, 6
 	work           = 60 * time.Millisecond
-	// promptly is how long a process may take from the end of a run to the done marker.
-	promptly = time.Second
 )
 
 // serve works jobs until the process is killed. It writes down when each run begins and ends.
@@ -56,9 +55,19 @@ func serve(dsn string) error {
 		case <-time.After(work):
 		case <-ctx.Done(): // on a machine that stalls
 		}
-		_, err := db.ExecContext(context.WithoutCancel(ctx), `UPDATE runs SET ended = clock_timestamp(), lost = $2 WHERE id = $1`, run, ctx.Err() != nil)
-		return cmp.Or(ctx.Err(), err)
+		lost := ctx.Err()
+		_, err := db.ExecContext(context.WithoutCancel(ctx), `UPDATE runs SET ended = clock_timestamp(), lost = $2 WHERE id = $1`, run, lost != nil)
+		return cmp.Or(lost, err)
 	}, m)
+	// a job whose middleware has returned nil has its done marker
+	marks := river.WorkerMiddlewareFunc(func(ctx context.Context, job *rivertype.JobRow, work func(context.Context) error) error {
+		err := work(ctx)
+		if err == nil {
+			_, err = db.ExecContext(context.WithoutCancel(ctx), `UPDATE runs SET marked = true WHERE job = $1 AND pid = $2 AND NOT lost`, job.ID, os.Getpid())
+		}
+		return err
+	})
+	c.Middleware = append([]rivertype.Middleware{marks}, c.Middleware...)
 	c.JobTimeout, c.RescueStuckJobsAfter = 1500*time.Millisecond, 1500*time.Millisecond
 	client, err := river.NewClient(riverdatabasesql.New(db), c)
 	if err != nil {
@@ -78,7 +87,7 @@ type run struct {
 	customer      string
 	begun         time.Time
 	ended, killed sql.NullTime
-	lost          bool
+	lost, marked  bool
 }
 
 // over returns when the run was over at the latest, as far as is known.
@@ -97,7 +106,7 @@ func (r run) over() (at time.Time) {
 func TestKill_losesNoJob(t *testing.T) {
 	t.Parallel()
 	s := newStand(t)
-	exec(t, s.db, `CREATE TABLE runs (id serial, pid bigint, job bigint, customer text, begun timestamptz DEFAULT clock_timestamp(), ended timestamptz, lost bool DEFAULT false)`)
+	exec(t, s.db, `CREATE TABLE runs (id serial, pid bigint, job bigint, customer text, begun timestamptz DEFAULT clock_timestamp(), ended timestamptz, lost bool DEFAULT false, marked bool DEFAULT false)`)
 	exec(t, s.db, `CREATE TABLE killed (pid bigint, at timestamptz DEFAULT clock_timestamp())`)
 	inserter, err := river.NewClient(riverdatabasesql.New(s.db), &river.Config{Logger: quiet})
 	require.NoError(t, err)
@@ -154,12 +163,12 @@ func (s *stand) awaitJobs(t *testing.T, fleet []*processtest.Child) {
 
 func (s *stand) runs(t *testing.T) (all []run) {
 	t.Helper()
-	rows, err := s.db.Query(`SELECT pid, job, customer, begun, ended, at, lost FROM runs LEFT JOIN killed USING (pid) ORDER BY begun`)
+	rows, err := s.db.Query(`SELECT pid, job, customer, begun, ended, at, lost, marked FROM runs LEFT JOIN killed USING (pid) ORDER BY begun`)
 	require.NoError(t, err)
 	defer rows.Close()
 	for rows.Next() {
 		var r run
-		require.NoError(t, rows.Scan(&r.pid, &r.job, &r.customer, &r.begun, &r.ended, &r.killed, &r.lost))
+		require.NoError(t, rows.Scan(&r.pid, &r.job, &r.customer, &r.begun, &r.ended, &r.killed, &r.lost, &r.marked))
 		all = append(all, r)
 	}
 	require.NoError(t, rows.Err())
@@ -179,7 +188,7 @@ func judge(t *testing.T, all []run) {
 		}
 		if b, ok := last[r.job]; ok {
 			again++
-			require.True(t, b.lost || b.killed.Valid && b.killed.Time.Before(b.over().Add(promptly)), "a job that has run runs again: %+v, %+v", b, r)
+			require.True(t, b.lost || b.killed.Valid && !b.marked, "a job that has run runs again: %+v, %+v", b, r)
 		}
 		before[r.customer], last[r.job] = r, r
 	}
