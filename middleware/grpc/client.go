@@ -74,9 +74,9 @@ func (s *clientSettings) intercept(
 	if sent, _ := metadata.FromOutgoingContext(ctx); len(sent[s.name]) > 0 {
 		return next(ctx, method, req, reply, cc, opts...)
 	}
-	key, invalid := keys.ForClient(ctx)
-	if invalid != "" {
-		return status.Error(codes.InvalidArgument, "guardgrpc: the key of WithKey "+invalid)
+	key, err := keys.ForClient(ctx)
+	if err != nil {
+		return status.Error(codes.InvalidArgument, "guardgrpc: the key of WithKey "+err.Error())
 	}
 	return next(metadata.AppendToOutgoingContext(ctx, s.name, key), method, req, reply, cc, opts...)
 }

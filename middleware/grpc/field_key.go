@@ -10,7 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
-	"github.com/seed-1795987d/onerun/middleware/internal/idempotent"
+	"github.com/seed-1795987d/onerun/middleware/internal/keys"
 )
 
 // FromField returns a KeyFunc that takes a field of the request message, by its name in the .proto
@@ -20,12 +20,8 @@ import (
 // name.
 func FromField(field string, inside ...string) KeyFunc {
 	names := append([]string{field}, inside...)
-	for _, n := range names {
-		if strings.TrimSpace(n) == "" {
-			panic("guardgrpc: FromField: the name must not be empty")
-		}
-	}
-	from := "field " + strings.Join(names, ".")
+	keys.MustName("guardgrpc: FromField", names...)
+	from := place("field " + strings.Join(names, "."))
 	return func(_ context.Context, _ *grpc.UnaryServerInfo, req any) (string, error) {
 		m, ok := messageOf(req)
 		if !ok {
@@ -35,7 +31,7 @@ func FromField(field string, inside ...string) KeyFunc {
 		if err != nil {
 			return "", err
 		}
-		return idempotent.FoundKey(key, from)
+		return from.found(keys.Found(key))
 	}
 }
 

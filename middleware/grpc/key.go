@@ -27,13 +27,19 @@ const keyName = "idempotency-key"
 // no spaces and no quotes. An empty key, another character or a second value is an
 // *idempotency.KeyError.
 func IdempotencyKey(ctx context.Context, _ *grpc.UnaryServerInfo, _ any) (string, error) {
-	const from = "metadata " + keyName
-	value, err := idempotent.OneKey(metadata.ValueFromIncomingContext(ctx, keyName), from)
+	return place("metadata " + keyName).found(keys.Header(metadata.ValueFromIncomingContext(ctx, keyName)))
+}
+
+// A place is where a key should be.
+type place string
+
+// found returns a key that was found there, or the *idempotency.KeyError for an error of package
+// keys.
+func (p place) found(key string, err error) (string, error) {
 	if err != nil {
-		return "", err
+		return "", idempotent.NoKey(string(p), err)
 	}
-	key, invalid := keys.Header(value)
-	return key, idempotent.InvalidKey(from, invalid)
+	return key, nil
 }
 
 // FromMetadata returns a KeyFunc that takes the value of a metadata key as it is: one value of 1
@@ -44,13 +50,9 @@ func FromMetadata(name string) KeyFunc {
 	if !validName(name) || strings.HasSuffix(name, "-bin") {
 		panic(fmt.Sprintf("guardgrpc: FromMetadata: %q must be the name of metadata that is text", name))
 	}
-	from := "metadata " + name
+	from := place("metadata " + name)
 	return func(ctx context.Context, _ *grpc.UnaryServerInfo, _ any) (string, error) {
-		value, err := idempotent.OneKey(metadata.ValueFromIncomingContext(ctx, name), from)
-		if err != nil {
-			return "", err
-		}
-		return value, idempotent.InvalidKey(from, keys.Text(value))
+		return from.found(keys.Plain(metadata.ValueFromIncomingContext(ctx, name)))
 	}
 }
 

@@ -68,12 +68,12 @@ func (t *keyedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if !slices.Contains(t.methods, r.Method) || r.Header.Get(keyHeader) != "" {
 		return t.next.RoundTrip(r)
 	}
-	key, invalid := keys.ForClient(r.Context())
-	if invalid != "" {
+	key, err := keys.ForClient(r.Context())
+	if err != nil {
 		if r.Body != nil {
 			_ = r.Body.Close() // as a RoundTripper has to
 		}
-		return nil, idempotent.InvalidKey("WithKey", invalid)
+		return nil, idempotent.NoKey("WithKey", err)
 	}
 	keyed := *r
 	keyed.Header = r.Header.Clone()

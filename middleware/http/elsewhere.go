@@ -24,16 +24,6 @@ var errElsewhere = errors.New("guardhttp: the handler has answered past the midd
 var errFiber = errors.New("guardhttp: Fiber's adaptor.HTTPMiddleware runs the handlers after the middleware has returned: " +
 	"wrap the whole app instead, idempotent(adaptor.FiberApp(app))")
 
-// errGRPC is the cause of a request of gRPC or gRPC-Web. Its answer has status 200 even if the call
-// has failed, so a failure would be kept, and the retry would not run.
-var errGRPC = errors.New("guardhttp: a request of gRPC or gRPC-Web has status 200 also if the call has failed, so its answer must not be kept: " +
-	"wrap the procedures with an interceptor instead, guardgrpc's or that of docs/recipes.md for Connect")
-
-// byGRPC reports whether a client of gRPC or gRPC-Web has sent the request.
-func byGRPC(r *http.Request) bool {
-	return strings.HasPrefix(strings.ToLower(r.Header.Get("Content-Type")), "application/grpc")
-}
-
 // unknownWriter returns the cause if a handler has written nothing, and a framework may answer
 // later.
 func unknownWriter(w http.ResponseWriter) error {

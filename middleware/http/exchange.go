@@ -6,8 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"slices"
-	"strings"
+	"sync"
 	"time"
 
 	"github.com/seed-1795987d/onerun/middleware/idempotency"
@@ -53,27 +52,6 @@ func (m *middleware) wrap(next http.Handler) http.Handler {
 	})
 }
 
-// covers reports whether a key of a request of that method counts.
-func (m *middleware) covers(method string) bool {
-	if len(m.methods) > 0 {
-		return slices.Contains(m.methods, method)
-	}
-	switch method {
-	case http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace, "QUERY":
-		return false
-	}
-	return true
-}
-
-// requires reports whether requests of that method must have a key. The draft speaks of POST and
-// PATCH.
-func (m *middleware) requires(method string) bool {
-	if m.Optional {
-		return false
-	}
-	return len(m.methods) > 0 || method == http.MethodPost || method == http.MethodPatch
-}
-
 // Identify implements idempotent.Transport.
 func (q *exchange) Identify() (idempotency.Result, error) {
 	if !q.m.covers(q.r.Method) || !q.routed() {
@@ -88,17 +66,6 @@ func (q *exchange) Identify() (idempotency.Result, error) {
 		return idempotency.Refused, errGRPC
 	}
 	return result, err
-}
-
-// routed reports whether the handler can be more than a mux that knows no route for the request.
-// The next version of the service may have the route, so the answer must not be kept.
-func (q *exchange) routed() bool {
-	mux, ok := q.next.(*http.ServeMux)
-	if !ok {
-		return true
-	}
-	_, q.route = mux.Handler(q.r)
-	return q.route != ""
 }
 
 // read determines the key and the fingerprint of the request. It returns an empty Result if the
@@ -144,21 +111,6 @@ func (q *exchange) read() (idempotency.Result, error) {
 	}
 	q.call.RunKey, q.call.Scope, q.call.Key = key, scope, q.m.identity(scope, key, q.routeHost(), q.in)
 	return "", nil
-}
-
-// routeHost returns the host in the pattern that has matched the request, or that a mux behind the
-// middleware will match; "" if the pattern has none.
-func (q *exchange) routeHost() string {
-	return cmp.Or(patternHost(q.r.Pattern), patternHost(q.route))
-}
-
-// patternHost returns the host of a pattern of http.ServeMux: "[METHOD ][HOST]/[PATH]".
-func patternHost(pattern string) string {
-	if method := strings.IndexAny(pattern, " \t"); method >= 0 {
-		pattern = strings.TrimLeft(pattern[method:], " \t")
-	}
-	host, _, _ := strings.Cut(pattern, "/")
-	return host
 }
 
 // badBody returns the result of a request whose body could not be read.
@@ -268,23 +220,6 @@ func (q *exchange) keep(v verdict) idempotency.Keep {
 	})
 }
 
-// KeepFinal is the default of WithPolicy. It keeps 2xx, 3xx and 4xx, except for those that the
-// same request may not get the next time. These are 401, 403, 407, 408, 421, 423, 425, 429, and
-// 499, which some servers use if the client has gone. It does not keep a refusal of another
-// guardhttp behind the handler, such as that of the service behind a gateway, if the refusal has a
-// Retry-After header.
-func KeepFinal(status int, header http.Header) bool {
-	switch status {
-	case http.StatusUnauthorized, http.StatusForbidden, http.StatusProxyAuthRequired, http.StatusRequestTimeout,
-		http.StatusMisdirectedRequest, http.StatusLocked, http.StatusTooEarly, http.StatusTooManyRequests, 499:
-		return false
-	}
-	if header.Get(refusedHeader) != "" && header.Get("Retry-After") != "" {
-		return false
-	}
-	return status >= 200 && status < 500
-}
-
 // Send implements idempotent.Transport.
 func (q *exchange) Send() { q.answer.sendKept() }
 
@@ -317,4 +252,84 @@ func (q *exchange) handBack() {
 		q.r.Pattern = q.in.Pattern             // a mux has set it, for code in front of us
 		q.r.MultipartForm = q.in.MultipartForm // net/http removes its files in the end
 	}
+}
+
+// maxWriters bounds how many writers are unwrapped: Unwrap methods may lead in a circle.
+const maxWriters = 100
+
+// ending returns w, or a writer without optional methods if the Unwrap methods of w do not end:
+// http.ResponseController would look inside of it for ever.
+func ending(w http.ResponseWriter) http.ResponseWriter {
+	inner := w
+	for range maxWriters {
+		u, ok := inner.(unwrapper)
+		if !ok {
+			return w
+		}
+		inner = u.Unwrap()
+	}
+	return struct{ http.ResponseWriter }{w}
+}
+
+// grace is how long a client has to take the rest of an answer after the context of the handler
+// has ended.
+const grace = time.Second
+
+// An interrupter ends calls of a handler that wait for its client, a moment after the context of
+// the handler has ended: a client that has stopped reading, or sending, would otherwise keep its
+// key for as long as it likes.
+type interrupter struct {
+	ctx   context.Context // the handler's; nil if there is none to watch
+	q     *exchange
+	mu    sync.Mutex
+	over  bool
+	fired bool
+	unset func() bool // stops the watch; nil if there is none
+}
+
+// watch begins to wait for the end of the context. Most handlers never wait for their clients, and
+// need no timer.
+func (i *interrupter) watch() {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.ctx != nil && i.unset == nil && !i.over {
+		i.unset = context.AfterFunc(i.ctx, i.interrupt)
+	}
+}
+
+func (i *interrupter) interrupt() {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.over {
+		return
+	}
+	i.fired = true
+	control := http.NewResponseController(i.q.w)
+	// A writer that has no deadlines does not wait for a client, or cannot be helped.
+	_ = control.SetWriteDeadline(time.Now().Add(grace))
+	if i.q.readsConnection() {
+		_ = control.SetReadDeadline(time.Now().Add(grace))
+	}
+}
+
+// stop ends the watch, after the handler has returned. The connection may serve other requests, so
+// it gets back the deadline that its server gives to each.
+func (i *interrupter) stop() {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.over {
+		return
+	}
+	i.over = true
+	if i.unset != nil {
+		i.unset()
+	}
+	if !i.fired {
+		return
+	}
+	var deadline time.Time
+	if server, ok := i.q.r.Context().Value(http.ServerContextKey).(*http.Server); ok && server.WriteTimeout > 0 {
+		deadline = i.q.start.Add(server.WriteTimeout)
+	}
+	_ = http.NewResponseController(i.q.w).SetWriteDeadline(deadline)
 }

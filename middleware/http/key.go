@@ -2,15 +2,16 @@ package guardhttp
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"mime"
 	"mime/multipart"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 
-	"github.com/seed-1795987d/onerun/middleware/idempotency"
 	"github.com/seed-1795987d/onerun/middleware/internal/idempotent"
 	"github.com/seed-1795987d/onerun/middleware/internal/keys"
 )
@@ -30,14 +31,20 @@ type KeyFunc func(r *http.Request) (string, error)
 // keys, too. It panics without a name.
 func FromHeader(name string) KeyFunc {
 	keys.MustName("guardhttp: FromHeader", name)
-	from := "header " + http.CanonicalHeaderKey(name)
-	return func(r *http.Request) (string, error) {
-		line, err := idempotent.OneKey(r.Header.Values(name), from)
-		if err != nil {
-			return "", err
-		}
-		return line, idempotent.InvalidKey(from, keys.Text(line))
+	from := place("header " + http.CanonicalHeaderKey(name))
+	return func(r *http.Request) (string, error) { return from.found(keys.Plain(r.Header.Values(name))) }
+}
+
+// A place is where a key should be.
+type place string
+
+// found returns a key that was found there, or the *idempotency.KeyError for an error of package
+// keys.
+func (p place) found(key string, err error) (string, error) {
+	if err != nil {
+		return "", idempotent.NoKey(string(p), err)
 	}
+	return key, nil
 }
 
 // FromPathValue returns a KeyFunc that takes what a wildcard of the pattern matched, see
@@ -52,7 +59,7 @@ func FromPathValue(name string) KeyFunc {
 		if value == "" && !strings.Contains(r.Pattern, "{"+name+"...}") {
 			return "", fmt.Errorf("guardhttp: FromPathValue: the pattern %q has no wildcard %q: the middleware must be inside of the mux, around the handler", r.Pattern, name)
 		}
-		return idempotent.FoundKey(value, "path value "+name)
+		return place("path value " + name).found(keys.Found(value))
 	}
 }
 
@@ -60,20 +67,19 @@ func FromPathValue(name string) KeyFunc {
 // and none of the query. A field that occurs twice is refused. It panics without a name.
 func FromForm(field string) KeyFunc {
 	keys.MustName("guardhttp: FromForm", field)
-	from := "form field " + field
+	from := place("form field " + field)
 	return func(r *http.Request) (string, error) {
 		values, err := formValues(r, field)
 		if err != nil {
-			return "", &idempotency.KeyError{From: from, Reason: "cannot be read: the body is no form that can be parsed"}
+			return from.found("", errNoForm)
 		}
 		switch len(values) {
 		case 0:
-			return "", idempotent.MissingKey(from)
+			return from.found("", keys.ErrMissing)
 		case 1:
-			return idempotent.FoundKey(values[0], from)
-		default:
-			return "", &idempotency.KeyError{From: from, Reason: "occurs more than once in the form"}
+			return from.found(keys.Found(values[0]))
 		}
+		return from.found("", errManyFields)
 	}
 }
 
@@ -120,17 +126,7 @@ const keyHeader = "Idempotency-Key"
 // ASCII, and a raw one has no spaces and no quotes. An empty key, another character or a second
 // line is an *idempotency.KeyError.
 func IdempotencyKey(r *http.Request) (string, error) {
-	line, err := idempotent.OneKey(r.Header.Values(keyHeader), "header "+keyHeader)
-	if err != nil {
-		return "", err
-	}
-	return parseKey(line)
-}
-
-// parseKey parses the value of an Idempotency-Key header.
-func parseKey(line string) (string, error) {
-	key, invalid := keys.Header(line)
-	return key, idempotent.InvalidKey("header "+keyHeader, invalid)
+	return place("header " + keyHeader).found(keys.Header(r.Header.Values(keyHeader)))
 }
 
 // FromJSON returns a KeyFunc that takes a field of the JSON object in the body, or, with more
@@ -141,24 +137,24 @@ func parseKey(line string) (string, error) {
 func FromJSON(field string, inside ...string) KeyFunc {
 	names := append([]string{field}, inside...)
 	keys.MustName("guardhttp: FromJSON", names...)
-	from := "JSON field " + strings.Join(names, ".")
+	from := place("JSON field " + strings.Join(names, "."))
 	return func(r *http.Request) (string, error) {
 		all, err := wholeBody(r)
 		if err != nil {
 			return "", err
 		}
 		key, err := keys.JSON(all, names)
-		switch {
-		case errors.Is(err, keys.ErrMissing):
-			return "", idempotent.MissingKey(from)
-		case err != nil:
-			return "", &idempotency.KeyError{From: from, Reason: err.Error()}
+		if err == nil {
+			key, err = keys.Found(key)
 		}
-		return idempotent.FoundKey(key, from)
+		return from.found(key, err)
 	}
 }
 
-var errNoForm = errors.New("the body is no form")
+var (
+	errNoForm     = errors.New("cannot be read: the body is no form that can be parsed")
+	errManyFields = errors.New("occurs more than once in the form")
+)
 
 // formValues returns the values of a field of the form in the body.
 func formValues(r *http.Request, field string) ([]string, error) {
@@ -192,6 +188,48 @@ func formValues(r *http.Request, field string) ([]string, error) {
 	return nil, errNoForm
 }
 
+// covers reports whether a key of a request of that method counts.
+func (m *middleware) covers(method string) bool {
+	if len(m.methods) > 0 {
+		return slices.Contains(m.methods, method)
+	}
+	switch method {
+	case http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace, "QUERY":
+		return false
+	}
+	return true
+}
+
+// requires reports whether requests of that method must have a key. The draft speaks of POST and
+// PATCH.
+func (m *middleware) requires(method string) bool {
+	if m.Optional {
+		return false
+	}
+	return len(m.methods) > 0 || method == http.MethodPost || method == http.MethodPatch
+}
+
+// routed reports whether the handler can be more than a mux that knows no route for the request.
+// The next version of the service may have the route, so the answer must not be kept.
+func (q *exchange) routed() bool {
+	mux, ok := q.next.(*http.ServeMux)
+	if !ok {
+		return true
+	}
+	_, q.route = mux.Handler(q.r)
+	return q.route != ""
+}
+
+// errGRPC is the cause of a request of gRPC or gRPC-Web. Its answer has status 200 even if the call
+// has failed, so a failure would be kept, and the retry would not run.
+var errGRPC = errors.New("guardhttp: a request of gRPC or gRPC-Web has status 200 also if the call has failed, so its answer must not be kept: " +
+	"wrap the procedures with an interceptor instead, guardgrpc's or that of docs/recipes.md for Connect")
+
+// byGRPC reports whether a client of gRPC or gRPC-Web has sent the request.
+func byGRPC(r *http.Request) bool {
+	return strings.HasPrefix(strings.ToLower(r.Header.Get("Content-Type")), "application/grpc")
+}
+
 // identity returns the key under which the store knows a request.
 func (m *middleware) identity(scope, key, host string, r *http.Request) string {
 	return m.Stored(scope, key, "path", host, r.Method, requestPath(r), r.URL.EscapedPath())
@@ -204,4 +242,19 @@ func requestPath(r *http.Request) string {
 		return u.EscapedPath()
 	}
 	return ""
+}
+
+// routeHost returns the host in the pattern that has matched the request, or that a mux behind the
+// middleware will match; "" if the pattern has none.
+func (q *exchange) routeHost() string {
+	return cmp.Or(patternHost(q.r.Pattern), patternHost(q.route))
+}
+
+// patternHost returns the host of a pattern of http.ServeMux: "[METHOD ][HOST]/[PATH]".
+func patternHost(pattern string) string {
+	if method := strings.IndexAny(pattern, " \t"); method >= 0 {
+		pattern = strings.TrimLeft(pattern[method:], " \t")
+	}
+	host, _, _ := strings.Cut(pattern, "/")
+	return host
 }

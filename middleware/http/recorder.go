@@ -113,6 +113,52 @@ func newRecorder(w http.ResponseWriter, how recording) *recorder {
 	return c
 }
 
+// hides returns a hiding for w, or nil if w is not such a writer.
+func (c *recorder) hides(w http.ResponseWriter) http.ResponseWriter {
+	switch w.(type) {
+	case flushErrorer, http.Hijacker, io.ReaderFrom, io.StringWriter, http.Pusher, deadliner, duplexer,
+		http.CloseNotifier: //nolint:staticcheck // deprecated, but there
+		return nil
+	}
+	u, ok := w.(unwrapper)
+	if !ok {
+		return nil
+	}
+	h := &hiding{w, c, u.Unwrap()}
+	if f, ok := w.(http.Flusher); ok {
+		return &hidingFlusher{h, f}
+	}
+	return h
+}
+
+// canFlush reports whether http.ResponseController can flush w.
+func canFlush(w http.ResponseWriter) bool {
+	for {
+		switch inner := w.(type) {
+		case http.Flusher, flushErrorer:
+			return true
+		case unwrapper:
+			w = inner.Unwrap()
+		default:
+			return false
+		}
+	}
+}
+
+// hijacksUnseen reports whether http.ResponseController can hijack w, which is no Hijacker itself.
+func hijacksUnseen(w http.ResponseWriter) bool {
+	for first := true; ; first = false {
+		if _, ok := w.(http.Hijacker); ok {
+			return !first
+		}
+		inner, ok := w.(unwrapper)
+		if !ok {
+			return false
+		}
+		w = inner.Unwrap()
+	}
+}
+
 // open reports whether the handler may still write.
 func (c *recorder) open() bool { return c.free || !c.closed.Load() }
 
@@ -233,27 +279,6 @@ func (c *recorder) write(p []byte) (int, error) {
 	return n, err
 }
 
-// mayBlock announces a call that may wait for the client.
-func (c *recorder) mayBlock() {
-	if c.client != nil {
-		c.client.watch()
-	}
-}
-
-// forgives reports whether to hide from the handler that writing failed: the client has gone, and
-// the answer is recorded to its end for the retry. c.mu must be held.
-func (c *recorder) forgives(err error) bool {
-	switch {
-	case errors.Is(err, http.ErrContentLength), errors.Is(err, http.ErrBodyNotAllowed), errors.Is(err, http.ErrNotSupported):
-		return false // the handler's mistake
-	case errors.Is(err, http.ErrHijacked):
-		c.take()
-		return false
-	}
-	c.gone = true
-	return c.tolerant && !c.lost
-}
-
 // errEnded is the error for a goroutine of the handler that writes after the handler has returned,
 // and for a framework that answers only then.
 var errEnded = errors.New("guardhttp: the handler has returned, and its answer has ended with it")
@@ -275,7 +300,10 @@ func (c *recorder) end() verdict {
 	defer c.mu.Unlock()
 	c.closed.Store(true)
 	silent := c.status == 0 && !c.taken
-	if silent || !c.hijackedUnseen() && !c.taken {
+	if c.hidden && !silent {
+		c.findHijack()
+	}
+	if !c.taken {
 		c.start()
 	}
 	v := verdict{status: c.status, silent: silent, orphan: c.orphan, tardy: c.tardy, gone: c.gone}
@@ -283,21 +311,6 @@ func (c *recorder) end() verdict {
 		v.answer = &idempotent.Answer{Status: c.status, Header: c.header, Body: c.body}
 	}
 	return v
-}
-
-// hijackedUnseen reports whether the handler has taken over the connection without the recorder:
-// http.ResponseController finds the Hijacker of a writer inside of one that has none. Asking sends
-// the header. c.mu must be held.
-func (c *recorder) hijackedUnseen() bool {
-	if !c.hidden {
-		return false
-	}
-	_, err := c.inner.Write(nil) // nothing is kept
-	if !errors.Is(err, http.ErrHijacked) {
-		return false
-	}
-	c.take()
-	return true
 }
 
 // sendKept sends what is kept.

@@ -304,9 +304,12 @@ func TestKeys_identity(t *testing.T) {
 		require.Empty(t, seen[id], "%s is %s", what, seen[id])
 		seen[id] = what
 	}
-	plain, grouped, other := &middleware{}, &middleware{}, &middleware{}
+	of := func() *middleware {
+		return &middleware{settings: settings{Settings: idempotent.Defaults(idempotent.HTTP)}}
+	}
+	plain, grouped, other := of(), of(), of()
 	grouped.Group, other.Group = "g", "h"
-	exclusive, both := &middleware{}, &middleware{}
+	exclusive, both := of(), of()
 	exclusive.Mode, both.Mode, both.Group = idempotency.Exclusive, idempotency.Exclusive, "g"
 	rewritten := func(what, sent, became string) {
 		t.Helper()
@@ -351,7 +354,7 @@ func TestKeys_identity(t *testing.T) {
 	r, err = http.NewRequest(http.MethodPut, "http://a/other?q", http.NoBody)
 	require.NoError(t, err)
 	require.Equal(t, "grouped", seen[grouped.identity("s", "k", "host", r)], "in a group the path is of no account")
-	reject := &middleware{}
+	reject := of()
 	reject.Mode = idempotency.Reject
 	r, err = http.NewRequest(http.MethodPost, "http://a/p?another=query", http.NoBody)
 	require.NoError(t, err)

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"time"
 
 	"github.com/felixge/httpsnoop"
 )
@@ -126,6 +127,46 @@ func (c *recorder) hijack(next httpsnoop.HijackFunc) (net.Conn, *bufio.ReadWrite
 
 // take notes that the handler has taken over the connection. c.mu must be held.
 func (c *recorder) take() { c.taken, c.lost, c.body = true, true, nil }
+
+// findHijack notes whether the handler has taken over the connection without the recorder:
+// http.ResponseController finds the Hijacker of a writer inside of one that has none. Asking sends
+// the header. c.mu must be held.
+func (c *recorder) findHijack() {
+	if _, err := c.inner.Write(nil); errors.Is(err, http.ErrHijacked) { // nothing is kept
+		c.take()
+	}
+}
+
+// mayBlock announces a call that may wait for the client.
+func (c *recorder) mayBlock() {
+	if c.client != nil {
+		c.client.watch()
+	}
+}
+
+// forgives reports whether to hide from the handler that writing failed: the client has gone, and
+// the answer is recorded to its end for the retry. c.mu must be held.
+func (c *recorder) forgives(err error) bool {
+	switch {
+	case errors.Is(err, http.ErrContentLength), errors.Is(err, http.ErrBodyNotAllowed), errors.Is(err, http.ErrNotSupported):
+		return false // the handler's mistake
+	case errors.Is(err, http.ErrHijacked):
+		c.take()
+		return false
+	}
+	c.gone = true
+	return c.tolerant && !c.lost
+}
+
+type (
+	unwrapper    interface{ Unwrap() http.ResponseWriter }
+	flushErrorer interface{ FlushError() error }
+	deadliner    interface {
+		SetReadDeadline(time.Time) error
+		SetWriteDeadline(time.Time) error
+	}
+	duplexer interface{ EnableFullDuplex() error }
+)
 
 // http.ResponseController looks inside of a writer that can only be unwrapped, such as those of
 // many logs. It would flush and hijack without the recorder. A hiding replaces such a writer, and

@@ -24,7 +24,10 @@ func (c *recorder) abandon() bool {
 func (c *recorder) abandoned() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return !c.hijackedUnseen()
+	if c.hidden {
+		c.findHijack()
+	}
+	return !c.taken
 }
 
 // close ends the recording of a handler that has panicked or has ended its goroutine. If nothing

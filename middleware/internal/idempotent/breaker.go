@@ -3,6 +3,7 @@ package idempotent
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -127,4 +128,36 @@ func (b *breaker) note(err, request error, whole bool, probe int64) {
 func isLate(err error) bool {
 	var store *guard.StoreError
 	return errors.Is(err, errNoAnswer) || errors.As(err, &store) && store.Kind == driver.KindTimeout
+}
+
+// attemptBriefly is attempt for the first attempt of a call that can run without a lease. It does
+// not wait long for the store.
+func (c *Call) attemptBriefly(ctx context.Context, opts []guard.Option) error {
+	probe, ok := c.Core.breaker.allows()
+	if !ok {
+		return c.Core.breaker.open
+	}
+	c.probe = probe
+	c.limit = patience(ctx)
+	defer func() { c.limit = 0 }()
+	return c.attempt(ctx, opts)
+}
+
+// errNoAnswer ends an attempt whose store does not answer.
+var errNoAnswer = errors.New("no answer")
+
+// noAnswer returns the error of an attempt that errNoAnswer has ended.
+func (c *Call) noAnswer() error {
+	if err := c.claims.Err(); err != nil && !isAway(err) {
+		return err
+	}
+	return fmt.Errorf("%s: %w: %w within %v", c.Core.Adapter.Package(), guard.ErrStore, errNoAnswer, c.limit)
+}
+
+// giveBack says that the handler has ended, or does not run. What the store may have granted to a
+// call that has no lease is then released.
+func (c *Call) giveBack() {
+	if c.claims != nil {
+		c.claims.End()
+	}
 }

@@ -2,6 +2,7 @@ package idempotent
 
 import (
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"slices"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/middleware/idempotency"
+	"github.com/seed-1795987d/onerun/middleware/internal/keys"
 )
 
 // A Call is one call on its way through a middleware. The adapter sets Core and Transport, and
@@ -74,12 +76,68 @@ func (c *Call) bare(ctx context.Context) {
 	c.Transport.Bare(c.Run.Begin(ctx, c.RunKey))
 }
 
+// OfKey returns the result of a call whose KeyFunc has returned key and err: it is empty if there
+// is a key.
+func (s *Settings) OfKey(key string, err error, required bool) (idempotency.Result, error) {
+	invalid := (*idempotency.KeyError)(nil)
+	switch {
+	case errors.Is(err, idempotency.ErrUnguarded):
+		return idempotency.Untouched, nil
+	case !errors.Is(err, idempotency.ErrNoKey) && (err != nil || key != ""):
+	case required:
+		return idempotency.KeyMissing, err
+	default:
+		return idempotency.Untouched, nil
+	}
+	switch {
+	case err == nil:
+		return "", nil
+	case errors.As(err, &invalid):
+		return idempotency.KeyInvalid, err
+	default:
+		return idempotency.Refused, err
+	}
+}
+
+// OfScope returns the result of a call whose scope and err WithScope has returned: it is empty if
+// there is a scope.
+func (s *Settings) OfScope(scope string, err error) (idempotency.Result, error) {
+	switch {
+	case errors.Is(err, idempotency.ErrUnguarded):
+		return idempotency.Untouched, nil
+	case err != nil:
+		return idempotency.Refused, fmt.Errorf("%s: the scope: %w", s.Adapter.Package(), err)
+	case scope == "":
+		return idempotency.Refused, errors.New(s.Adapter.Package() + ": the scope is empty")
+	}
+	return "", nil
+}
+
+// Stored returns the key under which the store knows a call: a hash, so that the store does not
+// show what clients send. A key belongs to its scope, and to the group or else to the place, which
+// says what is called.
+func (s *Settings) Stored(scope, key string, place ...string) string {
+	kind := "once"
+	if s.Mode == idempotency.Exclusive {
+		kind = "exclusive" // has no records, and must not meet any
+	}
+	parts := make([]string, 0, 8) // on the stack
+	if s.Group != "" {
+		parts = append(parts, kind, scope, "group", s.Group, key)
+	} else {
+		parts = append(append(append(parts, kind, scope), place...), key)
+	}
+	sum := keys.Hash(parts...)
+	return string(s.Adapter) + ":" + base64.RawURLEncoding.EncodeToString(sum[:])
+}
+
 // lead acquires the lease of the call, runs the handler under it, keeps what the run leaves, and
 // releases the lease. Result then is Ran. Otherwise Result says why the handler did not run, and
 // RetryAfter when to try again, if that helps.
 func (c *Call) lead(ctx context.Context) {
 	defer c.unqueue()
 	c.Result = idempotency.Unavailable // if the store panics
+	ask := c.attempt
 	if c.Core.FailOpen {
 		c.claims = c.Core.guard.Adapter().Defer()
 		defer func() {
@@ -87,8 +145,9 @@ func (c *Call) lead(ctx context.Context) {
 				c.giveBack()
 			}
 		}()
+		ask = c.attemptBriefly
 	}
-	err := c.ask(ctx)
+	err := ask(ctx, c.Core.first)
 	if c.Core.Wait > 0 && !c.ran && errors.Is(err, guard.ErrBusy) && c.Core.queue.enter(c.Scope, c.Key) {
 		c.queued = true
 		err = c.attempt(ctx, c.Core.waiting)
@@ -102,40 +161,6 @@ func (c *Call) lead(ctx context.Context) {
 	}
 	c.unqueue()
 	c.judge(err)
-}
-
-// ask makes the first attempt. With WithFailOpen, it does not wait long for the store.
-func (c *Call) ask(ctx context.Context) error {
-	if !c.Core.FailOpen {
-		return c.attempt(ctx, c.Core.first)
-	}
-	probe, ok := c.Core.breaker.allows()
-	if !ok {
-		return c.Core.breaker.open
-	}
-	c.probe = probe
-	c.limit = patience(ctx)
-	defer func() { c.limit = 0 }()
-	return c.attempt(ctx, c.Core.first)
-}
-
-// errNoAnswer ends an attempt whose store does not answer.
-var errNoAnswer = errors.New("no answer")
-
-// noAnswer returns the error of an attempt that errNoAnswer has ended.
-func (c *Call) noAnswer() error {
-	if err := c.claims.Err(); err != nil && !isAway(err) {
-		return err
-	}
-	return fmt.Errorf("%s: %w: %w within %v", c.Core.Adapter.Package(), guard.ErrStore, errNoAnswer, c.limit)
-}
-
-// giveBack says that the handler has ended, or does not run. What the store may have granted to a
-// call that has no lease is then released.
-func (c *Call) giveBack() {
-	if c.claims != nil {
-		c.claims.End()
-	}
 }
 
 // unqueue counts the call as one that does not wait.
@@ -287,7 +312,7 @@ func (c *Call) Report(ctx context.Context, start time.Time, misplaced error) {
 		refused = o.Err
 	}
 	c.Core.guard.Adapter().Report(ctx, guard.Outcome{
-		Adapter: c.Core.Adapter.String(), Result: string(o.Result), Name: o.Name, Start: start, Duration: o.Duration, Fence: o.Fence,
+		Adapter: string(c.Core.Adapter), Result: string(o.Result), Name: o.Name, Start: start, Duration: o.Duration, Fence: o.Fence,
 		Aborted: o.Aborted, Err: o.Err, Refused: refused, Skipped: c.skip, Label: o.Label,
 	}, c.Core.Lease...)
 	c.Core.Observe(ctx, *o)

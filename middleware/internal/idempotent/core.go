@@ -66,7 +66,7 @@ func (c *Core) set(g *guard.Guard) {
 		lease = append(lease, guard.WithOnce(s.Retention))
 	}
 	if c.Name = g.Adapter().Name(s.Lease...); c.Name == "" {
-		c.Name, c.unnamed = s.Adapter.String(), true
+		c.Name, c.unnamed = string(s.Adapter), true
 		lease = append(lease, guard.WithName(c.Name))
 	}
 	c.waiting = append(slices.Clip(lease), guard.WithWait(s.Wait))
@@ -78,7 +78,7 @@ func (c *Core) set(g *guard.Guard) {
 	if s.Wait > 0 && !s.Shadow {
 		c.first = append(slices.Clip(c.first), g.Adapter().Probe())
 	}
-	s.Err = errors.Join(s.Err, g.Adapter().Check(s.unused(), s.Lease...), g.Check(s.Adapter.String(), check...))
+	s.Err = errors.Join(s.Err, g.Adapter().Check(s.unused(), s.Lease...), g.Check(string(s.Adapter), check...))
 	if s.ScopeRecords > 0 {
 		c.quota = newQuota(g, s)
 	}

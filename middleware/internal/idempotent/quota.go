@@ -67,7 +67,7 @@ func newQuota(g *guard.Guard, s *Settings) *quota {
 	}
 	length := max(shortestPeriod, s.Retention/windowPeriods+s.MaxHold/windowPeriods)
 	return &quota{
-		ledger: ledger, prefix: s.Adapter.String() + ":records:", most: int64(s.ScopeRecords), length: length, shares: map[string]*share{},
+		ledger: ledger, prefix: string(s.Adapter) + ":records:", most: int64(s.ScopeRecords), length: length, shares: map[string]*share{},
 	}
 }
 

@@ -92,7 +92,7 @@ func (c *Call) record() []byte {
 
 // newRecord returns what to store for a run: a tombstone if there is no answer.
 func newRecord(a Adapter, fingerprint []byte, answer *Answer) []byte {
-	r := Record{Version: recordVersion, Adapter: a.String(), Fingerprint: fingerprint}
+	r := Record{Version: recordVersion, Adapter: string(a), Fingerprint: fingerprint}
 	if answer == nil {
 		return r.encode(nil)
 	}
@@ -186,7 +186,7 @@ func decode(b []byte) (r *Record, body []byte, err error) {
 // is an *idempotency.RecordError.
 func (r *Record) check(body []byte, a Adapter) (err error) {
 	switch {
-	case r.Adapter != a.String():
+	case r.Adapter != string(a):
 		return Unreadable("its adapter is another one", nil)
 	case len(r.Fingerprint) != 0 && len(r.Fingerprint) != FingerprintSize, r.Answer == nil && len(body) > 0:
 		return Unreadable(Corrupt, nil)

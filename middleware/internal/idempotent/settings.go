@@ -8,6 +8,19 @@ import (
 	"github.com/seed-1795987d/onerun/middleware/idempotency"
 )
 
+// An Adapter is a package that adapts a transport. Reports have its name, which is also the default
+// name of the work.
+type Adapter string
+
+// The adapters.
+const (
+	HTTP Adapter = "http"
+	GRPC Adapter = "grpc"
+)
+
+// Package returns the name of the adapter's package, with which its errors begin.
+func (a Adapter) Package() string { return "guard" + string(a) }
+
 // scopesThatWait is how many scopes may use up all places for waiters together, by default.
 const scopesThatWait = 4
 

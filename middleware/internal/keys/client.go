@@ -15,13 +15,14 @@ func WithKey(ctx context.Context, key string) context.Context {
 }
 
 // ForClient returns the key of a client's request as Header reads it: that of WithKey, or a random
-// UUID. invalid is why it is no key, or "".
-func ForClient(ctx context.Context) (header, invalid string) {
+// UUID.
+func ForClient(ctx context.Context) (header string, err error) {
 	key, chosen := ctx.Value(clientKey{}).(string)
 	if !chosen {
 		key = newUUID()
 	}
-	return quote(key), Text(key)
+	key, err = text(key)
+	return quote(key), err
 }
 
 // newUUID returns a random UUID (RFC 9562, version 4).

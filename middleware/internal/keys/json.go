@@ -13,7 +13,6 @@ import (
 
 // Why a JSON document has no value of use at a place.
 var (
-	ErrMissing  = errors.New("is missing")
 	ErrNoObject = errors.New("cannot be read: there is no JSON object")
 	ErrTwice    = errors.New("is there more than once")
 	ErrNoText   = errors.New("is neither a string nor an integer")
@@ -34,7 +33,7 @@ func JSON(object []byte, path []string) (string, error) {
 		}
 		object = value
 	}
-	return text(object)
+	return scalar(object)
 }
 
 // field returns the value of a field of an object.
@@ -80,8 +79,8 @@ func field(object []byte, name string) (json.RawMessage, error) {
 	return value, nil
 }
 
-// text returns a string or an integer as text.
-func text(value json.RawMessage) (string, error) {
+// scalar returns a string or an integer as text.
+func scalar(value json.RawMessage) (string, error) {
 	if value[0] == '"' {
 		if !isText(value) {
 			return "", ErrNoUTF8

@@ -1,11 +1,13 @@
-// Package keys has what the middlewares share: it hashes the parts of a key, and finds a key in a
-// JSON object.
+// Package keys has what the middlewares share: it finds keys in headers, in JSON objects and in
+// contexts, and hashes the parts of a key. The text of an error says what is wrong with the place
+// of a key, and follows the name of the place.
 package keys
 
 import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"strings"
 )
@@ -47,42 +49,78 @@ func MustName(function string, names ...string) {
 	}
 }
 
-// maxHeader is the longest key of a header in bytes: what Stripe and others take.
-const maxHeader = 255
+// Why there is no key of use in a place.
+var (
+	ErrMissing  = errors.New("is missing")
+	errQuotes   = errors.New("is not one quoted string of RFC 8941")
+	errUnquoted = errors.New("has a space or a quote in it, and is not quoted")
+	errEmpty    = errors.New("is empty")
+	errNoASCII  = errors.New("has a character in it that is not printable ASCII")
+)
 
-// Header returns the key in the value of an idempotency-key header: a quoted string (a String of
-// RFC 8941, whose parameters are ignored), or raw text. invalid is "" or the reason why it is no
-// key.
-func Header(line string) (key, invalid string) {
-	line = strings.Trim(line, " ") // as RFC 8941, section 4.2 says
-	key = line
-	if strings.HasPrefix(line, `"`) {
-		var rest string
-		var ok bool
-		if key, rest, ok = quoted(line); !ok || !parameters(rest) {
-			return "", "is not one quoted string of RFC 8941"
-		}
-	} else if strings.ContainsAny(line, `" `) {
-		return "", "has a space or a quote in it, and is not quoted"
+const (
+	// maxHeader is the longest key of a header in bytes: what Stripe and others take.
+	maxHeader = 255
+	// Max is the longest key in bytes, of those that are not read from a header or metadata.
+	Max = 4096
+)
+
+// Found returns a value that was found as a key.
+func Found(value string) (string, error) {
+	switch {
+	case value == "":
+		return "", ErrMissing
+	case len(value) > Max:
+		return "", fmt.Errorf("is longer than %d bytes", Max)
 	}
-	return key, Text(key)
+	return value, nil
 }
 
-// Text returns "" or the reason why a text is no key: it is empty, too long, or not printable
-// ASCII.
-func Text(key string) (invalid string) {
+// Plain returns the one value of a header, or of metadata, as it is: printable ASCII.
+func Plain(values []string) (string, error) {
+	switch len(values) {
+	case 0:
+		return "", ErrMissing
+	case 1:
+		return text(values[0])
+	}
+	return "", fmt.Errorf("occurs %d times", len(values))
+}
+
+// Header returns the key in the one value of an idempotency-key header: a quoted string (a String
+// of RFC 8941, whose parameters are ignored), or raw text.
+func Header(values []string) (string, error) {
+	if len(values) != 1 {
+		return Plain(values)
+	}
+	line := strings.Trim(values[0], " ") // as RFC 8941, section 4.2 says
+	if strings.HasPrefix(line, `"`) {
+		key, rest, ok := quoted(line)
+		if !ok || !parameters(rest) {
+			return "", errQuotes
+		}
+		return text(key)
+	}
+	if strings.ContainsAny(line, `" `) {
+		return "", errUnquoted
+	}
+	return text(line)
+}
+
+// text returns a text as a key, if it is not empty, nor too long, and printable ASCII.
+func text(key string) (string, error) {
 	switch {
 	case key == "":
-		return "is empty"
+		return "", errEmpty
 	case len(key) > maxHeader:
-		return fmt.Sprintf("is longer than %d bytes", maxHeader)
+		return "", fmt.Errorf("is longer than %d bytes", maxHeader)
 	}
 	for i := range len(key) {
 		if key[i] < ' ' || key[i] > '~' {
-			return "has a character in it that is not printable ASCII"
+			return "", errNoASCII
 		}
 	}
-	return ""
+	return key, nil
 }
 
 // quoted returns the content of the quoted string at the beginning of s, and what follows the
