@@ -12,8 +12,6 @@ import (
 	"time"
 
 	"github.com/hibiken/asynq"
-
-	"github.com/seed-1795987d/onerun/middleware/internal/claim"
 )
 
 // originHeader is the header of a copy that names the original task. FromTaskID goes by it.
@@ -21,65 +19,6 @@ const originHeader = "Onerun-Task-Id"
 
 // enqueueTimeout bounds how long it may take to enqueue a task.
 const enqueueTimeout = 10 * time.Second
-
-// snooze postpones a task whose handler returned Snooze.
-func (d *delivery) snooze(asked *PostponedError) (answer error, final bool) {
-	p := &PostponedError{snoozed: true}
-	if d.Err != error(asked) { //nolint:errorlint // one that is wrapped says more
-		p.Err = d.Err
-	}
-	p.After, _ = d.beforeDeadline(asked.After)
-	return d.comeBack(claim.Postponed, p, false)
-}
-
-// postpone makes a task come back later that did not run, or that an outage cut off.
-func (d *delivery) postpone(r claim.Result, err error) (answer error, final bool) {
-	p := &PostponedError{Err: err, cutOff: d.Started}
-	after, shortened := d.delay(err)
-	p.After = after
-	answer, final = d.comeBack(r, p, r == claim.Postponed && d.m.requeues())
-	if final && shortened && r == claim.Postponed && d.m.requeues() {
-		// Nothing notifies of a lease that ends because its holder has died, and asynq's intervals
-		// are too long for the Deadline.
-		d.m.backlog.lookAfter(d.Identity, claim.Left(err))
-	}
-	return answer, final
-}
-
-// comeBack makes the task come back later: itself, or a copy. It is not final if the task needed a
-// copy that could not be enqueued. A copy that waits for its key is added to the backlog.
-func (d *delivery) comeBack(r claim.Result, p *PostponedError, waits bool) (answer error, final bool) {
-	p.final, p.unconfigured = true, d.fromServer && d.intervals == 0
-	d.End(r, p)
-	if p.unconfigured {
-		d.Outcome.Refused = errNotConfigured
-	}
-	if !d.needsCopy() {
-		return p, true
-	}
-	id, err := d.enqueueCopy(p.After)
-	if errors.Is(err, errGivenUp) {
-		d.End(claim.Canceled, errors.Join(p.Err, err))
-		return p, true
-	}
-	if err != nil {
-		d.Outcome.Err = errors.Join(p, err)
-		return d.Outcome.Err, false
-	}
-	p.Copy = id
-	if waits {
-		d.enqueue(id)
-		d.wakeIfFree(id)
-	}
-	return p, true
-}
-
-// needsCopy reports whether a copy has to take the task's place if it does not run now. asynq
-// archives what fails on the last attempt before it asks IsFailure, and takes no task back under
-// its own ID. Without Configure it would count a failure.
-func (d *delivery) needsCopy() bool {
-	return d.fromServer && (d.attempts == 0 || d.intervals == 0)
-}
 
 // errGivenUp is a task that asynq has retried, archived or returned to its queue before its worker
 // was through with it.

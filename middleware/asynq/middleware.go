@@ -1,8 +1,6 @@
 package guardasynq
 
 import (
-	"context"
-
 	"github.com/hibiken/asynq"
 
 	"github.com/seed-1795987d/onerun/guard"
@@ -74,13 +72,4 @@ func (s *settings) check(g *guard.Guard) {
 	if s.busy == Coalesce && s.Once > 0 {
 		s.Refuse("WithOnce", s.Once, "and Coalesce exclude each other: the run that follows would find the work done")
 	}
-}
-
-func (m *middleware) wrap(next asynq.Handler) asynq.Handler {
-	if next == nil {
-		panic("guardasynq: the handler must not be nil")
-	}
-	return asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
-		return m.newDelivery(ctx, task, next).process()
-	})
 }

@@ -49,6 +49,42 @@ func WithGroup(name string) Option {
 	return func(s *settings) { s.WithGroup(name) }
 }
 
+// A BusyPolicy sets what happens to a task if another run holds its key.
+type BusyPolicy int
+
+const (
+	// Requeue returns the task to the queue. The task comes back when a run of its key ends, in
+	// any process. It comes back at the latest when the holder's lease would end, or after
+	// WithDelay. That costs no attempt and is no failure. If the backend does not notify, such as
+	// memory, only the end of a run in the same process brings it back early. On one that is no
+	// driver.Inspector, the end of a run in the moment of the postponement does not.
+	//
+	// A task that comes back early goes behind the backlog, and asynq counts no pending time for
+	// it: Inspector.RunTask is asynq's only call that makes a task pending, and does both. To
+	// enqueue it anew would give it a pending time, but no better position, and another ID.
+	//
+	// On its last attempt, asynq would archive the task. So a copy is enqueued in its place, with
+	// all that it carries but its lock of asynq.Unique. While the copy waits, asynq.TaskID does
+	// not keep out another task with the original's ID. If that one has the same type and payload,
+	// and still waits when the copy comes to a worker, it runs for both, and the copy ends
+	// ("coalesced"). If it has run by then, or runs, the copy runs as well. WithOnce keeps such
+	// repeats out, and so does a MaxRetry above 0: copies are made on the last attempt only.
+	Requeue BusyPolicy = iota
+	// Skip ends the task, as done: the run that holds the key does the work of both. A repeat
+	// (WithOnce) of a task that has yet to get its key is postponed as with Requeue, and so it is
+	// with Fail.
+	Skip
+	// Fail fails the task with the *guard.BusyError, which costs an attempt, and archives it on
+	// its last one.
+	Fail
+	// Coalesce makes one more run of all tasks that come during a run, after it. The newest of
+	// them runs, and the others end, as done. The newest is the one that came to its worker last,
+	// by the clocks of the hosts. Tasks that were with workers at the same time have no order. The
+	// tasks of a key must be in one queue. A task that fails is retried whatever has run since,
+	// unless a newer one waits.
+	Coalesce
+)
+
 // WithBusy sets what happens to a task whose key another run holds. Defaults to Requeue.
 func WithBusy(b BusyPolicy) Option {
 	return func(s *settings) {

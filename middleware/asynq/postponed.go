@@ -7,42 +7,8 @@ import (
 	"time"
 
 	"github.com/hibiken/asynq"
-)
 
-// A BusyPolicy sets what happens to a task if another run holds its key.
-type BusyPolicy int
-
-const (
-	// Requeue returns the task to the queue. The task comes back when a run of its key ends, in
-	// any process. It comes back at the latest when the holder's lease would end, or after
-	// WithDelay. That costs no attempt and is no failure. If the backend does not notify, such as
-	// memory, only the end of a run in the same process brings it back early. On one that is no
-	// driver.Inspector, the end of a run in the moment of the postponement does not.
-	//
-	// A task that comes back early goes behind the backlog, and asynq counts no pending time for
-	// it: Inspector.RunTask is asynq's only call that makes a task pending, and does both. To
-	// enqueue it anew would give it a pending time, but no better position, and another ID.
-	//
-	// On its last attempt, asynq would archive the task. So a copy is enqueued in its place, with
-	// all that it carries but its lock of asynq.Unique. While the copy waits, asynq.TaskID does
-	// not keep out another task with the original's ID. If that one has the same type and payload,
-	// and still waits when the copy comes to a worker, it runs for both, and the copy ends
-	// ("coalesced"). If it has run by then, or runs, the copy runs as well. WithOnce keeps such
-	// repeats out, and so does a MaxRetry above 0: copies are made on the last attempt only.
-	Requeue BusyPolicy = iota
-	// Skip ends the task, as done: the run that holds the key does the work of both. A repeat
-	// (WithOnce) of a task that has yet to get its key is postponed as with Requeue, and so it is
-	// with Fail.
-	Skip
-	// Fail fails the task with the *guard.BusyError, which costs an attempt, and archives it on
-	// its last one.
-	Fail
-	// Coalesce makes one more run of all tasks that come during a run, after it. The newest of
-	// them runs, and the others end, as done. The newest is the one that came to its worker last,
-	// by the clocks of the hosts. Tasks that were with workers at the same time have no order. The
-	// tasks of a key must be in one queue. A task that fails is retried whatever has run since,
-	// unless a newer one waits.
-	Coalesce
+	"github.com/seed-1795987d/onerun/middleware/internal/claim"
 )
 
 // A PostponedError is a task that comes back later. It did not run, because its key was busy
@@ -123,3 +89,93 @@ func (e *PostponedError) Is(target error) bool { return target == asynq.RevokeTa
 
 // Unwrap returns why the task did not run.
 func (e *PostponedError) Unwrap() error { return e.Err }
+
+// snooze postpones a task whose handler returned Snooze.
+func (d *delivery) snooze(asked *PostponedError) (answer error, final bool) {
+	p := &PostponedError{snoozed: true}
+	if d.Err != error(asked) { //nolint:errorlint // one that is wrapped says more
+		p.Err = d.Err
+	}
+	p.After, _ = d.beforeDeadline(asked.After)
+	return d.comeBack(claim.Postponed, p, false)
+}
+
+// postpone makes a task come back later that did not run, or that an outage cut off.
+func (d *delivery) postpone(r claim.Result, err error) (answer error, final bool) {
+	p := &PostponedError{Err: err, cutOff: d.Started}
+	after, shortened := d.delay(err)
+	p.After = after
+	answer, final = d.comeBack(r, p, r == claim.Postponed && d.m.requeues())
+	if final && shortened && r == claim.Postponed && d.m.requeues() {
+		// Nothing notifies of a lease that ends because its holder has died, and asynq's intervals
+		// are too long for the Deadline.
+		d.m.backlog.lookAfter(d.Identity, claim.Left(err))
+	}
+	return answer, final
+}
+
+// comeBack makes the task come back later: itself, or a copy. It is not final if the task needed a
+// copy that could not be enqueued. A copy that waits for its key is added to the backlog.
+func (d *delivery) comeBack(r claim.Result, p *PostponedError, waits bool) (answer error, final bool) {
+	p.final, p.unconfigured = true, d.fromServer && d.intervals == 0
+	d.End(r, p)
+	if p.unconfigured {
+		d.Outcome.Refused = errNotConfigured
+	}
+	if !d.needsCopy() {
+		return p, true
+	}
+	id, err := d.enqueueCopy(p.After)
+	if errors.Is(err, errGivenUp) {
+		d.End(claim.Canceled, errors.Join(p.Err, err))
+		return p, true
+	}
+	if err != nil {
+		d.Outcome.Err = errors.Join(p, err)
+		return d.Outcome.Err, false
+	}
+	p.Copy = id
+	if waits {
+		d.enqueue(id)
+		d.wakeIfFree(id)
+	}
+	return p, true
+}
+
+// needsCopy reports whether a copy has to take the task's place if it does not run now. asynq
+// archives what fails on the last attempt before it asks IsFailure, and takes no task back under
+// its own ID. Without Configure it would count a failure.
+func (d *delivery) needsCopy() bool {
+	return d.fromServer && (d.attempts == 0 || d.intervals == 0)
+}
+
+// returnSlack is for all that has to happen between the return of a task and its deadline, beside
+// asynq's intervals.
+const returnSlack = time.Second
+
+// delay returns for how long to postpone a task that did not run because of err, and whether its
+// Deadline has shortened that.
+func (d *delivery) delay(err error) (after time.Duration, shortened bool) {
+	return d.beforeDeadline(d.m.core.Postpone(claim.Until(err)))
+}
+
+// beforeDeadline returns the delay, or a shorter one after which asynq still gives the task to a
+// worker in time: it counts a failure, or archives the task, at its Deadline. It returns 0 if there
+// is no such delay.
+func (d *delivery) beforeDeadline(after time.Duration) (_ time.Duration, shortened bool) {
+	ends, ok := d.ctx.Deadline() // of this delivery: not after the task's own Deadline
+	spare := returnSlack + d.intervals
+	if d.intervals == 0 {
+		spare += asynqIntervals
+	}
+	if !ok || !d.fromServer || time.Until(ends)-spare >= after {
+		return after, false
+	}
+	if info, err := d.m.inspector.GetTaskInfo(d.queue, d.id); err == nil {
+		if ends = info.Deadline; ends.IsZero() {
+			return after, false // a Timeout counts anew for each delivery
+		}
+	}
+	latest := max(0, time.Until(ends)-spare)
+	return min(after, latest), latest < after
+}

@@ -139,7 +139,7 @@ func TestDeploy_wordsAreThoseOfTheCode(t *testing.T) {
 			}
 			require.Equal(t, results, quoted(words), adapter)
 		case "asynq":
-			results := append(code("../../../middleware/internal/claim/claim.go", "Result"), code("../../../middleware/asynq/answer.go", "Result")...)
+			results := append(code("../../../middleware/internal/claim/claim.go", "Result"), code("../../../middleware/asynq/delivery.go", "Result")...)
 			require.ElementsMatch(t, results, quoted(words), adapter)
 		case "cron":
 			ends := slices.DeleteFunc(code("../../../middleware/cron/record.go", "Result"), func(o string) bool { return o == "running" })
