@@ -48,15 +48,15 @@ func TestCome_ofAYearTakesNoTime(t *testing.T) {
 			b := &job{jobs: &Jobs{cron: c}, settings: settings{jitter: test.jitter}}
 			from := to.AddDate(-test.years, 0, 0)
 			come := b.come(counts, from, to)
-			require.Len(t, come.ticks, ticks.MaxIn)
-			require.Equal(t, b.startAfter(counts.Schedule, from), b.at(come.first))
-			require.WithinDuration(t, test.newest, come.ticks[0], test.jitter)
-			require.WithinRange(t, come.last, come.ticks[0].Add(-time.Hour), come.ticks[0].Add(-1))
+			require.Len(t, come.Ticks, ticks.MaxIn)
+			require.Equal(t, b.startAfter(counts.Schedule, from), b.at(come.First))
+			require.WithinDuration(t, test.newest, come.Ticks[0], test.jitter)
+			require.WithinRange(t, come.Last, come.Ticks[0].Add(-time.Hour), come.Ticks[0].Add(-1))
 			if test.all > 0 {
-				require.Equal(t, test.all, come.before+len(come.ticks))
+				require.Equal(t, test.all, come.Before+len(come.Ticks))
 				return
 			}
-			require.Greater(t, come.before+len(come.ticks), 90*ticks.MaxIn)
+			require.Greater(t, come.Before+len(come.Ticks), 90*ticks.MaxIn)
 			require.Less(t, counts.calls, 120*ticks.MaxIn)
 		})
 	}

@@ -45,7 +45,7 @@ type job struct {
 	born      time.Time  // when the Cron first asked for a tick
 	seen      time.Time  // ticks up to here are pending, or have an outcome
 	pending   map[int64]*pending
-	more      span          // ticks before those that are pending
+	more      ticks.Span    // ticks before those that are pending
 	settled   time.Time     // the newest tick that has an outcome
 	ended     []time.Time   // ticks that this process has ended, not written down yet (mark)
 	newest    time.Time     // the newest of those that were
@@ -281,44 +281,11 @@ func (f *firing) end() {
 	}
 }
 
-// A span has the ticks that have come in some time: the newest ones, the oldest first, and how many
-// came before them, from first to last. Of very many, it does not count all.
-type span struct {
-	ticks  []time.Time
-	before int
-	first  time.Time
-	last   time.Time
-}
-
 // come returns the ticks of a schedule, that of the job or less, that start after from, up to to.
-func (b *job) come(schedule cron.Schedule, from, to time.Time) span {
+func (b *job) come(schedule cron.Schedule, from, to time.Time) ticks.Span {
 	loc := b.jobs.cron.Location()
-	from, to = from.In(loc), to.In(loc)
-	var g span
-	start := from.Add(-b.jitter)
-	for looks := 1; ; looks++ {
-		if looks == ticks.MaxLooks { // years of seconds would take minutes
-			if newest := ticks.Newest(schedule, start, to); newest.After(start) {
-				g.ticks, g.before, g.last = nil, g.before+len(g.ticks), newest
-				start = newest
-			}
-		}
-		next := ticks.In(schedule, start, to)
-		full := len(next) == ticks.MaxIn
-		if full {
-			start = next[len(next)-1]
-		}
-		next = slices.DeleteFunc(next, func(t time.Time) bool { at := b.at(t); return !at.After(from) || at.After(to) })
-		g.ticks = append(g.ticks, next...)
-		if len(g.ticks) > 0 && g.first.IsZero() {
-			g.first = g.ticks[0]
-		}
-		if drop := len(g.ticks) - ticks.MaxIn; drop > 0 {
-			g.last = g.ticks[drop-1]
-			g.ticks, g.before = g.ticks[drop:], g.before+drop
-		}
-		if !full {
-			return g
-		}
-	}
+	return ticks.Come(schedule, from.In(loc).Add(-b.jitter), to.In(loc), func(tick time.Time) bool {
+		at := b.at(tick)
+		return at.After(from) && !at.After(to)
+	})
 }

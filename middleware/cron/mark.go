@@ -82,8 +82,8 @@ func (b *job) settledUpTo() time.Time {
 			before(p.tick)
 		}
 	}
-	if b.more.before > 0 {
-		before(b.more.first)
+	if b.more.Before > 0 {
+		before(b.more.First)
 	}
 	return upTo
 }

@@ -13,7 +13,7 @@ import (
 
 // findMissed adds the ticks from before this process was up that have no outcome to the backlog.
 func (b *job) findMissed(k known) error {
-	var missed, previous span
+	var missed, previous ticks.Span
 	born := b.bornAt()
 	if b.isNew { // a process whose clock is behind may take these, and die in them
 		missed = b.come(b.schedule, born.Add(-ticks.MaxSkew), born)
@@ -29,7 +29,7 @@ func (b *job) findMissed(k known) error {
 	b.addPending(missed, b.isNew)
 	b.addPending(previous, true)
 	for _, r := range k.running(time.Time{}) {
-		b.addPending(span{ticks: []time.Time{r.Tick}}, true)
+		b.addPending(ticks.Span{Ticks: []time.Time{r.Tick}}, true)
 	}
 	b.first = b.first && !slices.ContainsFunc(k.view, func(e entry) bool { return e.Result != "" })
 	b.checked = true
@@ -39,9 +39,9 @@ func (b *job) findMissed(k known) error {
 // ofPrevious returns the ticks of the spec that this one replaces that may still be started, and
 // have no outcome. If a process has begun one and died in it, no other process may be left that
 // knows of it.
-func (b *job) ofPrevious(k known, born time.Time) span {
+func (b *job) ofPrevious(k known, born time.Time) ticks.Span {
 	if len(k.others) == 0 {
-		return span{}
+		return ticks.Span{}
 	}
 	last := slices.MaxFunc(k.others, func(a, b *ticks.State) int { return a.First().Compare(b.First()) })
 	others := slices.DeleteFunc(slices.Clone(k.others), func(s *ticks.State) bool { return s == last })
@@ -314,11 +314,11 @@ func (l *looking) report() {
 	b.mu.Unlock()
 	now := b.now().UTC()
 	r := Record{Tick: first.tick.UTC(), Result: Skipped, Who: b.who, Fence: last.lease.Fence(), Start: now, End: now}
-	if n := len(reports) + before.before; n > 1 {
+	if n := len(reports) + before.Before; n > 1 {
 		r.Until, r.Ticks = last.tick.UTC(), n
 	}
-	if before.before > 0 {
-		r.Tick = before.first.UTC()
+	if before.Before > 0 {
+		r.Tick = before.First.UTC()
 	}
 	late := b.late(last.tick).Round(time.Millisecond)
 	switch {
@@ -335,8 +335,8 @@ func (l *looking) report() {
 	b.notify(r, l.why)
 	l.reports = nil
 	b.mu.Lock()
-	if b.more.before -= before.before; b.more.before == 0 {
-		b.more = span{}
+	if b.more.Before -= before.Before; b.more.Before == 0 {
+		b.more = ticks.Span{}
 	}
 	b.mu.Unlock()
 	ticks := make([]time.Time, len(reports))

@@ -22,9 +22,9 @@ func (b *job) beginSpec(born time.Time) error {
 }
 
 // unsettled returns the ticks of the spec from before born that may have no outcome.
-func (b *job) unsettled(k known, born time.Time) (span, error) {
+func (b *job) unsettled(k known, born time.Time) (ticks.Span, error) {
 	if k.own.First().IsZero() { // the store has just lost what it had
-		return span{}, nil
+		return ticks.Span{}, nil
 	}
 	replaced := k.own.Replaced(k.others, max(replacedAfter, b.memory))
 	// If nothing that can no longer start was due meanwhile, it goes on as if it had been up.
@@ -34,7 +34,7 @@ func (b *job) unsettled(k known, born time.Time) (span, error) {
 	}
 	if !due.IsZero() && !due.After(born.Add(-b.deadline)) {
 		if err := b.marks.Omit(b.jobs.ctx, k.own, replaced, born); err != nil {
-			return span{}, err
+			return ticks.Span{}, err
 		}
 	}
 	b.mu.Lock()
@@ -59,17 +59,17 @@ func (b *job) recount(k known) {
 	b.mu.Lock()
 	more := b.more
 	b.mu.Unlock()
-	if more.before == 0 || !b.trusts(k) || k.own.Mark().Before(more.first) {
+	if more.Before == 0 || !b.trusts(k) || k.own.Mark().Before(more.First) {
 		return
 	}
-	left := b.come(b.remaining(k), k.own.Mark(), b.at(more.last))
-	n := left.before + len(left.ticks)
+	left := b.come(b.remaining(k), k.own.Mark(), b.at(more.Last))
+	n := left.Before + len(left.Ticks)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.more.before != more.before { // more have come
+	if b.more.Before != more.Before { // more have come
 		return
 	}
-	if b.more = (span{}); n > 0 {
-		b.more = span{before: n, first: left.first, last: more.last}
+	if b.more = (ticks.Span{}); n > 0 {
+		b.more = ticks.Span{Before: n, First: left.First, Last: more.Last}
 	}
 }

@@ -93,11 +93,11 @@ func (b *job) serve(here *firing) {
 	b.seen = ticks.Later(b.seen, now)
 	b.addPending(come, false)
 	var newest *pending
-	if n := len(come.ticks); n > 0 {
-		newest = b.pending[come.ticks[n-1].UnixMilli()]
+	if n := len(come.Ticks); n > 0 {
+		newest = b.pending[come.Ticks[n-1].UnixMilli()]
 	}
 	starts := newest != nil && !newest.active && now.Sub(b.at(newest.tick)) <= b.deadline
-	others := len(come.ticks)
+	others := len(come.Ticks)
 	if starts {
 		newest.active = true
 		b.due++
@@ -137,8 +137,8 @@ func (b *job) bornAt() time.Time {
 }
 
 // addPending adds the ticks of a span. b.mu is held.
-func (b *job) addPending(g span, begun bool) {
-	for _, tick := range g.ticks {
+func (b *job) addPending(g ticks.Span, begun bool) {
+	for _, tick := range g.Ticks {
 		p := b.pending[tick.UnixMilli()]
 		if p == nil {
 			p = &pending{tick: tick, begun: begun}
@@ -147,11 +147,11 @@ func (b *job) addPending(g span, begun bool) {
 		p.begun = p.begun && begun
 	}
 	switch {
-	case g.before == 0:
-	case b.more.before > 0: // none of the earlier ones was reported yet
-		b.more.before, b.more.last = b.more.before+g.before, g.last
+	case g.Before == 0:
+	case b.more.Before > 0: // none of the earlier ones was reported yet
+		b.more.Before, b.more.Last = b.more.Before+g.Before, g.Last
 	default:
-		b.more = span{first: g.first, before: g.before, last: g.last}
+		b.more = ticks.Span{First: g.First, Before: g.Before, Last: g.Last}
 	}
 }
 

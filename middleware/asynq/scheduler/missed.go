@@ -12,7 +12,7 @@ import (
 type MissedError struct {
 	Type, Spec  string    // of the entry
 	First, Last time.Time // ticks
-	// Ticks is how many there are. Of very many, the oldest are not counted.
+	// Ticks is how many there are. Of more than 100,000, it counts only a part.
 	Ticks int
 }
 

@@ -114,15 +114,15 @@ func (r *runner) giveUp(ctx context.Context, e *entry) error {
 }
 
 // contiguous returns the first of the missed ticks, as long as none that another spec has is
-// between them.
+// between them. Of very many, it looks only at the oldest.
 func (e *entry) contiguous(d due) (first, last time.Time, n int) {
 	last = d.first
 	for n = 1; n < d.missed; n++ {
 		next := e.remaining.Next(last)
 		if !next.Equal(e.remaining.Schedule.Next(last)) {
-			break
+			return d.first, last, n
 		}
 		last = next
 	}
-	return d.first, last, n
+	return d.first, d.last, n
 }

@@ -51,39 +51,14 @@ type due struct {
 
 // dueTicks returns the ticks to enqueue and to give up at now, if the ticks up to last need no
 // care. The ticks to enqueue are those that are not older than the deadline, and the newest of the
-// others that catch-up wants. They are in the location of now.
+// others that catch-up wants. They are in the location of now. If more than ticks.MaxIn are in
+// time, the next look goes on with the rest.
 func dueTicks(s cron.Schedule, last, now time.Time, deadline time.Duration, c int) due {
-	var d due
-	oldest := now.Add(-deadline)
-	var old []time.Time
-	giveUp := func(t time.Time) {
-		if d.missed++; d.missed == 1 {
-			d.first = t
-		}
-		d.last = t
+	from, tooOld := last.In(now.Location()), now.Add(-deadline-1)
+	old := ticks.Come(s, from, tooOld, func(time.Time) bool { return true })
+	old.Keep(c)
+	return due{
+		run: append(old.Ticks, ticks.In(s, ticks.Later(from, tooOld), now)...), late: len(old.Ticks) > 0,
+		missed: old.Before, first: old.First, last: old.Last,
 	}
-	from := last.In(now.Location()) // which is the schedule's
-	for looks := 1; ; looks++ {
-		if looks > ticks.MaxLooks && from.Before(oldest) {
-			from = oldest.Add(-1)
-		}
-		come := ticks.In(s, from, now)
-		for _, t := range come {
-			if !t.Before(oldest) {
-				d.run = append(d.run, t)
-				continue
-			}
-			if old = append(old, t); len(old) > c {
-				giveUp(old[0])
-				old = old[1:]
-			}
-		}
-		if len(come) < ticks.MaxIn || len(d.run) > 0 {
-			break // the next look goes on from there
-		}
-		from = come[len(come)-1]
-	}
-	d.late = len(old) > 0
-	d.run = append(old, d.run...)
-	return d
 }

@@ -46,43 +46,6 @@ func (d Every) Next(t time.Time) time.Time {
 // MaxCatchUp is how many old ticks an entry can catch up with at most.
 const MaxCatchUp = 1000
 
-// MaxIn bounds how many ticks In returns.
-const MaxIn = 1000
-
-// In returns the ticks of a schedule after from, up to and including to, the oldest first: the
-// first MaxIn of them. from and to are in the location of the cron that has the schedule.
-func In(s cron.Schedule, from, to time.Time) []time.Time {
-	var found []time.Time
-	for len(found) < MaxIn {
-		t := s.Next(from)
-		// Next returns the zero time where it has found none for five years
-		if !t.After(from) || t.After(to) {
-			break
-		}
-		found = append(found, t)
-		from = t
-	}
-	return found
-}
-
-// MaxLooks bounds how often In is called for the ticks that have come since some instant. Of more
-// ticks, only the newest count.
-const MaxLooks = 100
-
-// Newest returns an instant from which on a schedule has the newest MaxIn ticks up to and including
-// to, and not many more. It is not before from.
-func Newest(s cron.Schedule, from, to time.Time) time.Time {
-	for back := MaxIn * time.Second; ; back *= 2 {
-		at := to.Add(-back)
-		if !at.After(from) {
-			return from
-		}
-		if len(In(s, at, to)) == MaxIn {
-			return at
-		}
-	}
-}
-
 // Periods returns about the shortest and the longest time between two ticks of a schedule, from
 // one of them on. The longest is no more than it is, and no less than half of it where the pattern
 // is one of a day, a week, a month or a year. Both are 0 if there is no other tick.
