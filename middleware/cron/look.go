@@ -80,12 +80,11 @@ func (b *job) lookOnce() (next time.Time, err error) {
 			return time.Time{}, err
 		}
 	}
-	only, end, err := b.acquire(b.jobs.ctx, b.runKey()+"@catch-up", guard.Forever,
+	only, err := b.acquire(b.jobs.ctx, b.runKey()+"@catch-up", guard.Forever,
 		guard.WithLimit(0), guard.WithLabel(b.runKey()+"@catch-up "+b.who), b.jobs.guard.Adapter().Auxiliary())
 	if err != nil {
 		return time.Time{}, err
 	}
-	defer end()
 	defer func() { _ = only.Release(b.jobs.ctx) }() // it ends by itself otherwise
 	if err := b.writeAgain(); err != nil {
 		return time.Time{}, err

@@ -58,14 +58,13 @@ func (b *job) endRunsByHand() error {
 	if err != nil || len(runs) == 0 || b.overlap == Allow {
 		return err
 	}
-	own, end, err := b.acquire(b.jobs.ctx, b.runKey(), 0, guard.WithLimit(0), guard.WithLabel(b.runKey()+" look "+b.who), b.jobs.guard.Adapter().Auxiliary(), b.jobs.guard.Adapter().Probe())
+	own, err := b.acquire(b.jobs.ctx, b.runKey(), 0, guard.WithLimit(0), guard.WithLabel(b.runKey()+" look "+b.who), b.jobs.guard.Adapter().Auxiliary(), b.jobs.guard.Adapter().Probe())
 	switch {
 	case errors.Is(err, guard.ErrBusy):
 		return nil
 	case err != nil:
 		return err
 	}
-	defer end()
 	b.end(runs)
 	_ = own.Release(b.jobs.ctx)
 	return nil

@@ -13,7 +13,6 @@ import (
 type held struct {
 	tick  time.Time
 	lease *guard.Lease
-	end   func()        // ends the lease's context, and does not release it
 	again bool          // another process had the tick before, and has not ended it
 	old   bool          // it is caught up with: those that are due go before it
 	wait  time.Duration // for the job, if another tick runs
@@ -21,17 +20,11 @@ type held struct {
 }
 
 // release leaves the tick to the next process that finds it.
-func (h *held) release() {
-	_ = h.lease.Release(h.lease.Context())
-	h.end()
-}
+func (h *held) release() { _ = h.lease.Release(h.lease.Context()) }
 
 // complete leaves the tick done. The marker may be missing after an error: the next process that
 // takes the tick then finds it on record.
-func (h *held) complete() {
-	_ = h.lease.Complete(h.lease.Context())
-	h.end()
-}
+func (h *held) complete() { _ = h.lease.Complete(h.lease.Context()) }
 
 // take acquires the lease of a tick within the wait. An error is a *guard.DoneError if the tick was
 // ended before, and a *guard.BusyError if another process has it.
@@ -39,7 +32,7 @@ func (b *job) take(tick time.Time, wait time.Duration) (*held, error) {
 	h := &held{tick: tick}
 	waits := guard.Hook{Wait: func(context.Context, guard.WaitEvent) { h.again = true }}
 	var err error
-	h.lease, h.end, err = b.acquire(b.jobs.ctx, b.tickKey(tick), wait,
+	h.lease, err = b.acquire(b.jobs.ctx, b.tickKey(tick), wait,
 		guard.WithOnce(b.memory), guard.WithLimit(0), guard.WithLabel(b.leaseLabel(tick)), guard.WithHook(waits), b.jobs.guard.Adapter().Auxiliary())
 	if err != nil {
 		return nil, err
@@ -48,20 +41,21 @@ func (b *job) take(tick time.Time, wait time.Duration) (*held, error) {
 }
 
 // acquire takes a lease, and gives up when the job is removed or Jobs are closed. The context of
-// the lease ends with end, which does not release it.
-func (b *job) acquire(ctx context.Context, key string, wait time.Duration, opts ...guard.Option) (lease *guard.Lease, end func(), err error) {
+// the lease ends with ctx.
+func (b *job) acquire(ctx context.Context, key string, wait time.Duration, opts ...guard.Option) (*guard.Lease, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	waits := context.AfterFunc(b.leaving, func() { cancel(errClosed) })
-	lease, err = b.jobs.guard.Acquire(ctx, key, b.leaseOptions(wait, opts...)...)
+	lease, err := b.jobs.guard.Acquire(ctx, key, b.leaseOptions(wait, opts...)...)
 	if !waits() && err == nil {
 		_ = lease.Release(ctx) // it is for another process
 		err = errClosed
 	}
 	if err != nil {
 		cancel(err)
-		return nil, nil, err
+		return nil, err
 	}
-	return lease, func() { cancel(guard.ErrReleased) }, nil
+	context.AfterFunc(lease.Context(), func() { cancel(guard.ErrReleased) })
+	return lease, nil
 }
 
 // A pending is a tick that has come and has no outcome yet.

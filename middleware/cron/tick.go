@@ -55,7 +55,6 @@ func (b *job) runTick(h *held) {
 	run := func() {
 		begun = true
 		defer b.finish(h.tick)
-		defer h.end()
 		defer free()
 		r := Record{Tick: h.tick.UTC(), Fence: own.Fence()}
 		ctx := context.WithValue(own.Context(), tickContext{}, r.Tick)
@@ -95,12 +94,9 @@ func (b *job) enter(h *held) (own *guard.Lease, free func(), waited bool, err er
 	}
 	ctx, begin := h.lease.Context(), time.Now()
 	for wait := time.Duration(0); ; waited = true {
-		own, end, err := b.acquire(ctx, b.runKey(), wait, b.runOptions(b.leaseLabel(h.tick))...)
+		own, err := b.acquire(ctx, b.runKey(), wait, b.runOptions(b.leaseLabel(h.tick))...)
 		if err == nil {
-			return own, func() {
-				_ = own.Release(ctx) // it ends by itself otherwise
-				end()
-			}, waited, nil
+			return own, func() { _ = own.Release(ctx) }, waited, nil // it ends by itself otherwise
 		}
 		var busy *guard.BusyError
 		if ctx.Err() != nil || !errors.As(err, &busy) {

@@ -40,11 +40,10 @@ func (b *job) byHand(ctx context.Context, tookOver bool) (begun bool, err error)
 		if ctx.Value(runContext{b}) != nil { // it would join the lease of that run
 			return false, fmt.Errorf("guardcron: job %q: it cannot run within its own run: %w", b.name, &guard.BusyError{Key: b.runKey(), Left: -1})
 		}
-		lease, end, err := b.enterByHand(ctx, tookOver)
+		lease, err := b.enterByHand(ctx, tookOver)
 		if err != nil {
 			return false, fmt.Errorf("guardcron: job %q: %w", b.name, err)
 		}
-		defer end()
 		defer func() { _ = lease.Release(ctx) }() // it ends by itself otherwise
 		own, ctx, r.Fence = lease, lease.Context(), lease.Fence()
 	}
@@ -52,18 +51,18 @@ func (b *job) byHand(ctx context.Context, tookOver bool) (begun bool, err error)
 }
 
 // enterByHand takes the lease of the job.
-func (b *job) enterByHand(ctx context.Context, tookOver bool) (lease *guard.Lease, end func(), err error) {
+func (b *job) enterByHand(ctx context.Context, tookOver bool) (*guard.Lease, error) {
 	var wait time.Duration
 	if b.overlap == Wait {
 		wait = guard.Forever
 	}
 	opts := b.runOptions(b.runKey() + " by hand " + b.who)
-	lease, end, err = b.acquire(ctx, b.runKey(), wait, opts...)
+	lease, err := b.acquire(ctx, b.runKey(), wait, opts...)
 	var busy *guard.BusyError
 	if tookOver && errors.As(err, &busy) {
-		lease, end, err = b.acquire(ctx, b.runKey(), untilOver(busy), opts...)
+		return b.acquire(ctx, b.runKey(), untilOver(busy), opts...)
 	}
-	return lease, end, err
+	return lease, err
 }
 
 // The store keeps when a job was last triggered, as a counter of milliseconds since 1970.
@@ -170,11 +169,10 @@ func (b *job) runTriggered() error {
 	if !b.cronRuns() {
 		return errStopped
 	}
-	lease, end, tookOver, err := b.takeTrigger(at, triggerWindow-age)
+	lease, tookOver, err := b.takeTrigger(at, triggerWindow-age)
 	if lease == nil {
 		return err
 	}
-	defer end()
 	ran := false
 	b.throughCron(func() {
 		ran = true // also if it panics
@@ -196,11 +194,11 @@ func (b *job) runTriggered() error {
 
 // takeTrigger acquires the lease of a trigger. It waits for a process that has it: that one may
 // die, or its Cron may be stopped. The lease is nil if that process has run the job, or runs it.
-func (b *job) takeTrigger(at int64, wait time.Duration) (lease *guard.Lease, end func(), tookOver bool, err error) {
+func (b *job) takeTrigger(at int64, wait time.Duration) (lease *guard.Lease, tookOver bool, err error) {
 	key := fmt.Sprintf("%s:%d", triggerKey(b.name), at)
 	waits := guard.Hook{Wait: func(context.Context, guard.WaitEvent) { tookOver = true }}
 	acquire := func(wait time.Duration) error {
-		lease, end, err = b.acquire(b.jobs.ctx, key, wait, guard.WithOnce(triggerMemory), guard.WithLimit(0), guard.WithLabel(b.who),
+		lease, err = b.acquire(b.jobs.ctx, key, wait, guard.WithOnce(triggerMemory), guard.WithLimit(0), guard.WithLabel(b.who),
 			guard.WithHook(waits), b.jobs.guard.Adapter().Auxiliary())
 		return err
 	}
@@ -211,5 +209,5 @@ func (b *job) takeTrigger(at int64, wait time.Duration) (lease *guard.Lease, end
 	if errors.Is(err, guard.ErrBusy) || errors.Is(err, guard.ErrDone) {
 		err = nil
 	}
-	return lease, end, tookOver, err
+	return lease, tookOver, err
 }
