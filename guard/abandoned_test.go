@@ -166,7 +166,7 @@ func hurried(t *testing.T, store sharingStore, n int, do func(ctx context.Contex
 
 // Each of the calls gives up at some moment of its request. None of them delays the others.
 func TestWithFair_callsThatGiveUpDelayNobody(t *testing.T) {
-	for _, n := range []int{5, 200} {
+	for _, n := range []int{5, 40} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			sharing(t, func(t *testing.T, store sharingStore, here, there *guard.Guard) {
 				guards := []*guard.Guard{here, there}
@@ -197,7 +197,7 @@ func TestWithFair_callsThatGiveUpDelayNobody(t *testing.T) {
 
 // Each writer gives up at some moment of its request.
 func TestShared_writersThatGiveUpKeepNoReaderAway(t *testing.T) {
-	for _, n := range []int{5, 200} {
+	for _, n := range []int{5, 40} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			sharing(t, func(t *testing.T, store sharingStore, here, there *guard.Guard) {
 				reader := hold(t, here, "k", guard.WithShared())
