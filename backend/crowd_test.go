@@ -2,6 +2,7 @@ package backend_test
 
 import (
 	"context"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -127,4 +128,47 @@ func TestCrowd_othersAskIfThoseThatAreNotifiedDoNot(t *testing.T) {
 			require.Fail(t, "the waiter does not ask")
 		}
 	}
+}
+
+// Processes that observe an election are receivers to the store, and do not ask for the key. The
+// more they were, the later a new leader came. The old one campaigns again after a second.
+func TestCrowd_aCandidateLeadsSoonHoweverManyObserve(t *testing.T) {
+	t.Parallel()
+	const channel, observers = "redisson_lock__channel:{k}", 400
+	server := redistest.Start(t)
+	rdb := server.Client(t)
+	for range observers {
+		observer := rdb.Subscribe(t.Context(), channel)
+		t.Cleanup(func() { _ = observer.Close() })
+		_, err := observer.Receive(t.Context())
+		require.NoError(t, err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	leads := make(chan *guard.Candidate, 2)
+	var all sync.WaitGroup
+	for _, g := range newCrowd(t, server, "reentrant", 2).guards {
+		var c *guard.Candidate
+		c, err := g.Candidate("k", func(ctx context.Context) error {
+			leads <- c
+			<-ctx.Done()
+			return ctx.Err()
+		}, guard.WithTTL(crowdTTL))
+		require.NoError(t, err)
+		all.Go(func() { _ = c.Run(ctx) })
+	}
+	leader := <-leads
+	require.Eventually(t, func() bool {
+		return rdb.PubSubNumSub(t.Context(), channel).Val()[channel] == observers+1
+	}, 10*time.Second, time.Millisecond)
+	time.Sleep(100 * time.Millisecond) // for the request after it has subscribed
+	require.NoError(t, rdb.Publish(t.Context(), channel, strconv.Itoa(observers)).Err())
+	leader.Resign()
+	select {
+	case next := <-leads:
+		require.NotSame(t, leader, next)
+	case <-time.After(5 * time.Second):
+		require.Fail(t, "the other candidate does not ask")
+	}
+	cancel()
+	all.Wait()
 }

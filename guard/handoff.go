@@ -74,7 +74,12 @@ func (r *release) successor(end releaseOptions, now time.Duration) *queue.Local[
 }
 
 func termsOf(set *settings) queue.Terms {
-	return queue.Terms{TTL: set.ttl, Owner: set.owner, Renew: !set.noRenewal, MaxHolders: max(set.maxHolders, 1)}
+	return queue.Terms{
+		TTL: set.ttl, Owner: set.owner, Renew: !set.noRenewal, MaxHolders: max(set.maxHolders, 1),
+		// A release is also notified to the processes that watch an election. They may be more
+		// than the candidates, and they do not ask for the key.
+		Prompt: set.purpose == PurposeCandidate,
+	}
 }
 
 // take takes the lease that was handed off to the call. It returns nil if the lease was over

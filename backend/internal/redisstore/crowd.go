@@ -12,11 +12,12 @@ import (
 // This file is about a key for which many processes wait. If each release had all of them ask, a
 // run would cost as many requests as there are processes. So a release tells how many have received
 // it (publish.lua), and each of them draws a rank by lot. Those of the least ranks ask at once. The
-// others ask later, in case these do not come: the pause doubles with each rank. The next release
-// is drawn for again.
+// others ask later, in case these do not come: the pause doubles with each rank, up to 64 ms, and
+// grows by 10 ms with each further rank. The next release is drawn for again. A waiter that has
+// missed many releases draws better ranks.
 //
-// So a release has some four requests at once, and one more each time that the time since then
-// doubles. No waiter matters: one that was killed is a rank that does not ask. The waiter's own
+// So a release has some four requests at once, ten in 64 ms, and then a hundred per second. No
+// waiter matters: one that was killed, or has left, is a rank that does not ask. The waiter's own
 // polling bounds the pauses.
 
 const (
@@ -24,6 +25,8 @@ const (
 	crowd = 4
 	// crowdStep is the pause of the rank that follows these.
 	crowdStep = time.Millisecond
+	// crowdEach is how much later than the rank before it a late rank asks.
+	crowdEach = 10 * time.Millisecond
 	// crowdAnswer is how long a waiter expects the number of waiters after a release. It comes with
 	// the same packet, unless there are few waiters.
 	crowdAnswer = 5 * time.Millisecond
@@ -34,7 +37,8 @@ type crowdWaiter struct {
 	notify func(in time.Duration)
 
 	mu      sync.Mutex
-	crowded bool        // the last release told a number of waiters
+	crowded bool        // the last release told of many waiters
+	missed  int         // releases with a number, since it has waited
 	pending *time.Timer // notifies of a release whose number has not come; or nil
 }
 
@@ -45,12 +49,13 @@ func (w *crowdWaiter) receive(message string) {
 	waiters, _ := strconv.Atoi(message)
 	switch {
 	case waiters > 1:
-		w.crowded = true
+		w.crowded = waiters > crowd
+		w.missed++
 		if !w.settle() {
 			w.mu.Unlock()
 			return // it was notified without a number
 		}
-		in = crowdPause(waiters)
+		in = crowdPause(waiters, w.missed)
 	case message == "0" && w.pending != nil:
 		w.mu.Unlock()
 		return // the same release, on the other kind of channel
@@ -86,20 +91,33 @@ func (w *crowdWaiter) alone() {
 	}
 }
 
-func (w *crowdWaiter) stop() {
+// granted notes that the process has got the key.
+func (w *crowdWaiter) granted() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.settle()
+	w.missed = 0
 }
 
-// crowdPause draws the rank of one of so many waiters, and returns its pause. A test that fixes
-// crypto/rand fixes the rank.
-func crowdPause(waiters int) time.Duration {
-	var lot [8]byte
-	_, _ = cryptorand.Read(lot[:]) // never fails
-	rank := float64(waiters) * float64(binary.LittleEndian.Uint64(lot[:])) / (1 << 64)
+// stop reports whether many have waited.
+func (w *crowdWaiter) stop() (crowded bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.settle() || w.crowded
+}
+
+// crowdPause draws the rank of one of so many waiters, and returns its pause. missed is how many
+// releases it has seen. A test that fixes crypto/rand fixes the rank.
+func crowdPause(waiters, missed int) time.Duration {
+	var random [8]byte
+	_, _ = cryptorand.Read(random[:]) // never fails
+	lot := float64(binary.LittleEndian.Uint64(random[:])) / (1 << 64)
+	// If they took turns, the age of the one whose turn it is would be 1. If all had the same
+	// chance, some would be of age 7.
+	age := min(float64(missed)/float64(waiters), 2)
+	rank := lot * float64(waiters) / (0.5 + 1.5*age*age)
 	if rank < crowd {
 		return 0
 	}
-	return time.Duration(float64(crowdStep) * (math.Exp2(min(rank-crowd, 30)) - 1))
+	late := rank - crowd
+	return time.Duration(min((math.Exp2(late)-1)*float64(crowdStep), late*float64(crowdEach)))
 }

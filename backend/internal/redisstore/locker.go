@@ -15,6 +15,7 @@ type Locker struct {
 	store      *Store
 	subscriber *pubsub.Subscriber
 	queue      *queue
+	crowds     crowds
 	layout     Layout
 }
 
@@ -57,11 +58,11 @@ func (l *Locker) Subscribe(key, id string, notify func(in time.Duration)) (stop 
 	if id != "" {
 		return l.queue.subscribe(l.layout.Names(driver.OpAcquire, key).Slot, key, id, notify)
 	}
-	w := &crowdWaiter{notify: notify}
+	w := l.crowds.join(key, notify)
 	unsubscribe := l.subscriber.Subscribe(l.layout.Channel(key), w.receive)
 	return func() {
 		unsubscribe()
-		w.stop()
+		l.crowds.leave(key, w)
 	}
 }
 

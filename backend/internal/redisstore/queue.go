@@ -15,8 +15,10 @@ type queue struct {
 	subscriber *pubsub.Subscriber
 	locker     string // identifies the Locker among all others
 	publish    string // how to publish, see publish.lua
-	asked      recentClaims
-	dequeue    func(key, id string) // removes a claim from the queue, in the background
+	// asked has the claims for which a caller is still there, although it has not subscribed: its
+	// request is under way, or was answered a moment ago.
+	asked   recent
+	dequeue func(key, id string) // removes a claim from the queue, in the background
 }
 
 // acquire makes the call one for a claim that uses the queue.

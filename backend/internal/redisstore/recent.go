@@ -6,20 +6,19 @@ import (
 	"time"
 )
 
-// recentClaims are claims in a queue for which a caller is still there, although it has not
-// subscribed: its request is under way, or was answered a moment ago. The zero value has none. It
-// is safe for concurrent use.
-type recentClaims struct {
+// recent is a set of IDs or keys, each for some time. The zero value has none. It is safe for
+// concurrent use.
+type recent struct {
 	mu    sync.Mutex
-	until map[string]time.Time // by ID
-	prune int                  // with how many claims to look for old ones
+	until map[string]time.Time
+	prune int // with how many elements to look for old ones
 }
 
 // underWay, as the time of a claim, is longer than any request takes.
 const underWay = time.Hour
 
-// add adds a claim for some time, or changes its time.
-func (r *recentClaims) add(id string, lasts time.Duration) {
+// add adds an element for some time, or changes its time.
+func (r *recent) add(id string, lasts time.Duration) {
 	now := time.Now()
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -33,8 +32,14 @@ func (r *recentClaims) add(id string, lasts time.Duration) {
 	}
 }
 
-func (r *recentClaims) has(id string) bool {
+func (r *recent) has(id string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return time.Now().Before(r.until[id])
+}
+
+func (r *recent) remove(id string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.until, id)
 }

@@ -84,6 +84,9 @@ func (s *Store) toGrant(c *Call, answer any, err error) (driver.Answer, error) {
 		// replicas have nothing to acknowledge if it was not granted
 		return driver.Answer{}, s.error(c, err)
 	}
+	if grant.State == driver.Granted && c.locker != nil {
+		c.locker.crowds.granted(c.Key)
+	}
 	return grant, nil
 }
 

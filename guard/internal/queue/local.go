@@ -44,6 +44,7 @@ type Terms struct {
 	Owner      string
 	Renew      bool
 	MaxHolders int
+	Prompt     bool // see Local.isPrompt
 }
 
 // Init makes w ready for use. call is the caller's, see Queues.Successor.
@@ -85,10 +86,23 @@ func (w *Local[C]) Next(now time.Duration) Step {
 			return w.ask(now)
 		}
 		return w.giveUp(now)
-	case head && now >= min(q.nextRequestAt, q.laterAt):
+	case head && now >= w.asksAt():
 		return w.ask(now)
 	}
 	return w.rest(now, head, late, late && !patient)
+}
+
+// isPrompt reports whether w asks without the pauses that let other processes ask before. A claim
+// that shares the key does: one that asks before need not keep it away.
+func (w *Local[C]) isPrompt() bool { return w.terms.Prompt || w.terms.MaxHolders > 1 }
+
+// asksAt returns when w asks if it is the head.
+func (w *Local[C]) asksAt() time.Duration {
+	q := w.queue
+	if q.laterAt != clock.Never && w.isPrompt() {
+		return q.answeredAt // the head that was to ask later has left
+	}
+	return min(q.nextRequestAt, q.laterAt)
 }
 
 func (w *Local[C]) setState(s localState) {
@@ -171,7 +185,7 @@ func (w *Local[C]) rest(now time.Duration, head, late, overdue bool) Step {
 		until = w.GiveUp
 	}
 	if head {
-		until = min(until, q.nextRequestAt, q.laterAt)
+		until = min(until, w.asksAt())
 	}
 	step := Step{Move: Rest, Until: until, Wake: w.waking(), Waiting: waiting, Grant: q.busy(now)}
 	if head && w.queues.notifies && q.polls > 0 && q.sub == nil {

@@ -315,10 +315,10 @@ func TestLocal_anAnswerAfterANotification(t *testing.T) {
 }
 
 // subscribed returns a waiter whose queue is subscribed, and which has asked after that.
-func subscribed(t *testing.T, id queue.ID, terms queue.Terms) (*queue.Local[int], *queue.Subscription) {
+func subscribed(t *testing.T, qs *queue.Queues[int], id queue.ID, terms queue.Terms) (*queue.Local[int], *queue.Subscription) {
 	t.Helper()
 	w := new(queue.Local[int])
-	w.Init(newQueues(true), id, terms, retries(waits(time.Hour)), 0)
+	w.Init(qs, id, terms, retries(waits(time.Hour)), 0)
 	require.Equal(t, queue.Ask, w.Next(0).Move)
 	w.Answer(0, busy(time.Hour))
 	sub := w.Next(0).Subscribe
@@ -330,7 +330,7 @@ func subscribed(t *testing.T, id queue.ID, terms queue.Terms) (*queue.Local[int]
 }
 
 func TestLocal_letsOthersAskBeforeIfItIsNotifiedForLater(t *testing.T) {
-	w, sub := subscribed(t, id, terms)
+	w, sub := subscribed(t, newQueues(true), id, terms)
 	sub.Notify(0, 50*ms)
 	step := w.Next(0)
 	require.Equal(t, 50*ms, step.Until)
@@ -351,15 +351,31 @@ func TestLocal_letsOthersAskBeforeIfItIsNotifiedForLater(t *testing.T) {
 }
 
 func TestLocal_asksAtOnceIfOthersNeedNotKeepTheKeyAway(t *testing.T) {
-	shares, owned := terms, terms
-	shares.MaxHolders, owned.Owner = 3, "o"
+	shares, prompt, owned := terms, terms, terms
+	shares.MaxHolders, prompt.Prompt, owned.Owner = 3, true, "o"
 	for _, c := range []struct {
 		id    queue.ID
 		terms queue.Terms
-	}{{id, shares}, {queue.ID{Key: "k", Owner: "o"}, owned}} {
-		w, sub := subscribed(t, c.id, c.terms)
+	}{{id, shares}, {id, prompt}, {queue.ID{Key: "k", Owner: "o"}, owned}} {
+		w, sub := subscribed(t, newQueues(true), c.id, c.terms)
 		sub.Notify(0, time.Second)
 		require.Equal(t, queue.Ask, w.Next(0).Move)
+	}
+}
+
+// The claim waited for the pause of the head before it, or until half a TTL had passed.
+func TestLocal_thatSharesAsksWhenTheHeadLeavesThatWasToAskLater(t *testing.T) {
+	for maxHolders, want := range map[int]queue.Move{1: queue.Rest, 3: queue.Ask} {
+		qs, shares := newQueues(true), terms
+		shares.MaxHolders = maxHolders
+		head, sub := subscribed(t, qs, id, terms)
+		next := new(queue.Local[int])
+		next.Init(qs, id, shares, retries(waits(time.Hour)), 0)
+		require.Equal(t, queue.Rest, next.Next(0).Move)
+		sub.Notify(ms, time.Hour)
+		require.Equal(t, queue.Rest, head.Next(ms).Move)
+		head.Leave()
+		require.Equal(t, want, next.Next(2*ms).Move)
 	}
 }
 

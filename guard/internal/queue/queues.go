@@ -262,12 +262,12 @@ func (q *queue[C]) notify(now time.Duration) {
 }
 
 // notifyLater has the head ask after a pause, because other processes are to ask before. The next
-// notification takes the place of this one: the key has been taken meanwhile. A claim that shares
-// the key, or that names an owner, has no pause: one that asks before need not keep it away.
+// notification takes the place of this one: the key has been taken meanwhile. A claim that names an
+// owner has no pause, see Local.isPrompt.
 func (q *queue[C]) notifyLater(now, in time.Duration) {
 	w := q.head()
 	q.laterAt = clock.Never
-	if in == 0 || q.id.Owner != "" || w != nil && w.terms.MaxHolders > 1 {
+	if in == 0 || q.id.Owner != "" || w != nil && w.isPrompt() {
 		q.notify(now)
 		return
 	}

@@ -27,18 +27,23 @@ var waiting = []mutant{
 	},
 	{
 		name: "mutant_herd", rule: 12, does: "each release has all processes ask",
-		hunks: []hunk{{"backend/internal/redisstore/crowd.go", "rank := float64(waiters) *", "rank := 0 * float64(waiters) *"}},
+		hunks: []hunk{{"backend/internal/redisstore/crowd.go", "rank := lot *", "rank := 0 * lot *"}},
 		pkg:   "backend/internal/redisstore", test: "TestCrowdPause_hasFewAskAtOnceAndMoreLater",
 	},
 	{
 		name: "mutant_trusts_the_chosen", rule: 12, does: "waiters that a release has not chosen do not ask later",
-		hunks: []hunk{{"backend/internal/redisstore/crowd.go", "\treturn time.Duration(float64(crowdStep) * (math.Exp2(min(rank-crowd, 30)) - 1))", "\treturn time.Duration(math.Exp2(0)) * 1000 * time.Hour / crowdStep * crowdStep"}},
+		hunks: []hunk{{"backend/internal/redisstore/crowd.go", "late*float64(crowdEach)))", "late*float64(crowdEach))) + 1000*time.Hour"}},
 		pkg:   "backend/internal/redisstore", test: "TestCrowdPause_hasFewAskAtOnceAndMoreLater",
 	},
 	{
 		name: "mutant_forgets_the_pause", rule: 12, does: "a waiter that is to ask later asks at once",
 		hunks: []hunk{{"guard/internal/queue/queues.go", "if in == 0 || q.id.Owner", "if in >= 0 || q.id.Owner"}},
 		pkg:   "guard/internal/queue", test: "TestLocal_letsOthersAskBeforeIfItIsNotifiedForLater",
+	},
+	{
+		name: "mutant_candidates_let_watchers_ask", rule: 12, does: "a candidate leaves a free key to processes that only watch it",
+		hunks: []hunk{{"guard/internal/queue/local.go", "return w.terms.Prompt ||", "return"}},
+		pkg:   "guard/internal/queue", test: "TestLocal_asksAtOnceIfOthersNeedNotKeepTheKeyAway",
 	},
 	{
 		name: "mutant_waiters_wake_each_other", rule: 12, does: "a release on the backend that did not refuse the claim wakes waiters",
