@@ -2,13 +2,16 @@ package guardcron_test
 
 import (
 	"context"
+	"fmt"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-1795987d/onerun/guard/driver"
+	"github.com/seed-1795987d/onerun/internal/testkit/linetest"
 	guardcron "github.com/seed-1795987d/onerun/middleware/cron"
 )
 
@@ -61,14 +64,38 @@ func TestTick_isNotLeftOutBecauseTheStoreDidNotAnswer(t *testing.T) {
 		p.add("job", "* * * * *", nil, guardcron.WithObserver(o.record))
 		p.cron.Start()
 		s.sleep(time.Second)
-		p.line.spoilt.Store(true)
+		spoilt := func(c linetest.Call) bool { return c.Key == "cron:job" && c.Op == driver.OpAcquire }
+		p.line.spoilt.Store(&spoilt)
 		s.until("2026-06-15T12:01:30Z")
 		asked := o.outcomes()
 		require.Equal(s.t, []string{"12:01:00 unavailable"}, slices.Compact(slices.Clone(asked)))
 		require.Less(s.t, len(asked), 35, "there is a pause between two requests")
 		require.NotEmpty(s.t, o.records[0].Reason)
-		p.line.spoilt.Store(false)
+		p.line.spoilt.Store(nil)
 		s.until("2026-06-15T12:02:30Z")
 		require.Equal(s.t, []string{"12:01:00 ran", "12:02:00 ran"}, o.outcomes()[len(asked):])
 	})
+}
+
+// The store refuses one call from the start, the first, the second and so on, and then answers. No
+// tick is lost, and none is run twice.
+func TestTick_isRunWhicheverCallIsRefused(t *testing.T) {
+	t.Parallel()
+	for nth := range int32(40) {
+		t.Run(fmt.Sprint(nth), func(t *testing.T) {
+			t.Parallel()
+			onSite(t, noon, func(s *site) {
+				var calls atomic.Int32
+				spoilt := func(c linetest.Call) bool { return c.Op != driver.OpRenew && calls.Add(1) == nth+1 }
+				for _, who := range []string{"a", "b"} {
+					p := s.process(who, setup{})
+					p.line.spoilt.Store(&spoilt)
+					p.add("job", "* * * * *", lasting(2*time.Second), guardcron.WithStartDeadline(50*time.Second))
+					p.cron.Start()
+				}
+				s.until("2026-06-15T12:04:30Z")
+				require.Equal(s.t, every(s.t, time.Minute, "2026-06-15T12:01:00Z", "2026-06-15T12:04:00Z"), s.ticks())
+			})
+		})
+	}
 }

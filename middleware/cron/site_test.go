@@ -298,10 +298,12 @@ type line struct {
 	cut     atomic.Bool
 	delay   atomic.Int64 // how long it takes to add to a log, as a time.Duration
 	deaf    atomic.Bool  // it adds nothing to logs
-	spoilt  atomic.Bool  // the store has something in the place of the lease of the job
 	left    atomic.Int64 // it is cut when so many more calls have begun, if that is not 0
 	forgets atomic.Bool  // the store loses its ledger when a process has begun to catch up
 	forgot  atomic.Bool
+
+	// the calls that the store refuses
+	spoilt atomic.Pointer[func(linetest.Call) bool]
 
 	mu    sync.Mutex
 	calls []string
@@ -325,13 +327,18 @@ func (l *line) ask(_ context.Context, c linetest.Call) error {
 	if c.Name == "append" {
 		time.Sleep(time.Duration(l.delay.Load())) // virtual time
 	}
-	if l.cut.Load() || l.deaf.Load() && c.Name == "append" || l.spoilt.Load() && c.Key == "cron:job" && c.Op == driver.OpAcquire {
+	if l.cut.Load() || l.deaf.Load() && c.Name == "append" || l.refuses(c) {
 		return driver.NewStoreError("memory", c.Op, c.Key, errCut)
 	}
 	if c.Op == driver.OpAcquire && l.forgets.Load() && strings.HasSuffix(c.Key, "@catch-up") {
 		l.forgot.Store(true)
 	}
 	return nil
+}
+
+func (l *line) refuses(c linetest.Call) bool {
+	spoilt := l.spoilt.Load()
+	return spoilt != nil && (*spoilt)(c)
 }
 
 func (l *line) EntriesOf(ctx context.Context, names []string, n int) ([][]driver.Entry, error) {
