@@ -56,13 +56,11 @@ func (b *job) enterByHand(ctx context.Context, tookOver bool) (*guard.Lease, err
 	if b.overlap == Wait {
 		wait = guard.Forever
 	}
-	opts := b.runOptions(b.runKey() + " by hand " + b.who)
-	lease, err := b.acquire(ctx, b.runKey(), wait, opts...)
-	var busy *guard.BusyError
-	if tookOver && errors.As(err, &busy) {
-		return b.acquire(ctx, b.runKey(), untilOver(busy), opts...)
+	acquire := b.acquire
+	if tookOver {
+		acquire = b.takeOver
 	}
-	return lease, err
+	return acquire(ctx, b.runKey(), wait, b.runOptions(b.runKey()+" by hand "+b.who)...)
 }
 
 // The store keeps when a job was last triggered, as a counter of milliseconds since 1970.
@@ -197,17 +195,21 @@ func (b *job) runTriggered() error {
 func (b *job) takeTrigger(at int64, wait time.Duration) (lease *guard.Lease, tookOver bool, err error) {
 	key := fmt.Sprintf("%s:%d", triggerKey(b.name), at)
 	waits := guard.Hook{Wait: func(context.Context, guard.WaitEvent) { tookOver = true }}
-	acquire := func(wait time.Duration) error {
-		lease, err = b.acquire(b.jobs.ctx, key, wait, guard.WithOnce(triggerMemory), guard.WithLimit(0), guard.WithLabel(b.who),
-			guard.WithHook(waits), b.jobs.guard.Adapter().Auxiliary())
-		return err
-	}
-	var busy *guard.BusyError
-	if errors.As(acquire(wait), &busy) {
-		err = acquire(untilOver(busy)) // it may have died a moment ago
-	}
+	lease, err = b.takeOver(b.jobs.ctx, key, wait, guard.WithOnce(triggerMemory), guard.WithLimit(0), guard.WithLabel(b.who),
+		guard.WithHook(waits), b.jobs.guard.Adapter().Auxiliary())
 	if errors.Is(err, guard.ErrBusy) || errors.Is(err, guard.ErrDone) {
 		err = nil
 	}
 	return lease, tookOver, err
+}
+
+// takeOver is acquire, and waits further for a process that may have died with the lease a moment
+// ago.
+func (b *job) takeOver(ctx context.Context, key string, wait time.Duration, opts ...guard.Option) (*guard.Lease, error) {
+	lease, err := b.acquire(ctx, key, wait, opts...)
+	var busy *guard.BusyError
+	if errors.As(err, &busy) {
+		return b.acquire(ctx, key, untilOver(busy), opts...)
+	}
+	return lease, err
 }
