@@ -113,7 +113,7 @@ func (r *runner) enqueue(ctx context.Context, e *entry, tick time.Time) error {
 			return nil
 		}
 		return err
-	}, append(r.leaseOptions(e.kind()), r.guard.Adapter().Detached())...)
+	}, append(r.leaseOptions(e.task.Type()), r.guard.Adapter().Detached())...)
 	switch {
 	case info != nil:
 		r.observe(e, Outcome{Tick: tick, Ticks: 1, Result: Enqueued})

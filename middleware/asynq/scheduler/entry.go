@@ -91,14 +91,6 @@ func (e *entry) conflict(o *entry) error {
 		e.spec, o.spec))
 }
 
-// kind returns the name of a lease for the task, or "" if its type cannot be one.
-func (e *entry) kind() string {
-	if kind := e.task.Type(); len(kind) <= longestName && !strings.Contains(kind, "\x00") {
-		return kind
-	}
-	return ""
-}
-
 // optionTexts returns the options as asynq compares them.
 func optionTexts(opts []asynq.Option) []string {
 	var texts []string

@@ -58,7 +58,7 @@ func (r *runner) observe(e *entry, o Outcome) {
 	}
 	r.guard.Adapter().Report(context.WithoutCancel(r.ctx), guard.Outcome{
 		Adapter: "asynq-scheduler", Result: string(o.Result), Skipped: skipped, Err: o.Err,
-	}, r.leaseOptions(e.kind())...)
+	}, r.leaseOptions(e.task.Type())...)
 	for _, f := range r.observed {
 		func() {
 			defer func() { _ = recover() }() // observers decide nothing

@@ -10,6 +10,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/middleware/internal/keys"
 	"github.com/seed-1795987d/onerun/middleware/internal/refused"
 	"github.com/seed-1795987d/onerun/middleware/internal/ticks"
 )
@@ -72,7 +73,7 @@ func (s *settings) leaseOptions(kind string) []guard.Option {
 	if !s.timed {
 		opts = append([]guard.Option{guard.WithTTL(defaultTTL)}, s.lease...)
 	}
-	if !s.named && kind != "" {
+	if !s.named {
 		opts = append(opts, guard.WithName(enqueueName(kind)))
 	}
 	return append(opts, guard.WithWait(leaseWait), guard.WithOnce(max(tickMemory, 2*s.deadline)), guard.WithLimit(0))
@@ -81,15 +82,11 @@ func (s *settings) leaseOptions(kind string) []guard.Option {
 // leaseWait is how long a process waits for one that is enqueueing. It tries again after that.
 const leaseWait = 10 * time.Second
 
-// longestName is the longest name that guard.WithName takes.
-const longestName = 128
-
 func enqueueName(kind string) string {
-	const prefix = "enqueue "
-	if len(prefix)+len(kind) > longestName {
-		return "enqueue"
+	if name := "enqueue " + kind; kind != "" && keys.IsName(name) {
+		return name
 	}
-	return prefix + kind
+	return "enqueue"
 }
 
 // WithStartDeadline sets how late a tick may be enqueued: after a restart, a pause, or an outage

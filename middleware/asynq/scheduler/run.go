@@ -90,7 +90,7 @@ func (r *runner) due(e *entry) due {
 // or whose store does not answer then, leaves them to others, which report them again: none is
 // lost.
 func (r *runner) giveUp(ctx context.Context, e *entry) error {
-	opts := append(r.leaseOptions(e.kind()), guard.WithOnce(0))
+	opts := append(r.leaseOptions(e.task.Type()), guard.WithOnce(0))
 	return r.guard.Do(ctx, "asynq-missed:"+e.id, func(ctx context.Context) error {
 		if err := r.raise(ctx, e, time.Time{}); err != nil {
 			return err

@@ -8,9 +8,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/middleware/internal/keys"
@@ -69,15 +67,12 @@ func (c *Core) identity(kind, key string, marker bool) string {
 	return c.Adapter + ":" + base64.RawURLEncoding.EncodeToString(sum[:])
 }
 
-// longestName is the longest name that guard.WithName takes.
-const longestName = 128
-
 // nameOf returns a kind of work as a name.
 func (c *Core) nameOf(kind string) string {
-	if kind == "" || len(kind) > longestName || strings.Contains(kind, "\x00") || !utf8.ValidString(kind) {
-		return c.Adapter
+	if keys.IsName(kind) {
+		return kind
 	}
-	return kind
+	return c.Adapter
 }
 
 // Look returns guard.ErrBusy if a key is busy, see guard.Adapter.Look.

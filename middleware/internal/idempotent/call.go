@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 	"time"
-	"unicode/utf8"
 
 	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/middleware/idempotency"
@@ -216,12 +215,9 @@ func (c *Call) options(opts []guard.Option) []guard.Option {
 	return opts
 }
 
-// maxRoute is the longest Route in bytes that can be a name.
-const maxRoute = 128
-
 // name returns the kind of work.
 func (c *Call) name() string {
-	if c.Core.unnamed && c.Route != "" && len(c.Route) <= maxRoute && utf8.ValidString(c.Route) {
+	if c.Core.unnamed && keys.IsName(c.Route) {
 		return c.Route
 	}
 	return c.Core.Name

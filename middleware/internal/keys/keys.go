@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"unicode/utf8"
 )
 
 // Hash hashes the parts, each after its length, so that no two lists of parts share a hash.
@@ -47,6 +48,11 @@ func MustName(function string, names ...string) {
 			panic(function + ": the name must not be empty")
 		}
 	}
+}
+
+// IsName reports whether guard.WithName takes a text, such as the type of a task.
+func IsName(text string) bool {
+	return text != "" && len(text) <= 128 && !strings.Contains(text, "\x00") && utf8.ValidString(text)
 }
 
 // Why there is no key of use in a place.
