@@ -41,9 +41,9 @@ var longest = []string{
 // and examples have SQL with -tags sql; -w leaves out what only debuggers read, which links faster.
 var goTest = []string{"-tags", "trace,sql", "-shuffle=on", "-timeout", "15m", "-ldflags=-w"}
 
-// threeAtATime is for tests that wait for servers and clocks most of the time. So many packages
+// fourAtATime is for tests that wait for servers and clocks most of the time. So many packages
 // keep two processors busy.
-var threeAtATime = []string{"-p", "3"}
+var fourAtATime = []string{"-p", "4"}
 
 // check runs first what does not depend on the clock, two at a time. The simulation takes longest.
 func check(*flag.FlagSet) runFunc {
@@ -93,7 +93,7 @@ func long(f *flag.FlagSet) runFunc {
 		if err != nil {
 			return err
 		}
-		args := slices.Concat(goTest, threeAtATime, []string{"-run", "^TestLong_"}, packages)
+		args := slices.Concat(goTest, fourAtATime, []string{"-run", "^TestLong_"}, packages)
 		if *race {
 			args = append([]string{"-race"}, args...)
 		}
@@ -108,7 +108,7 @@ func short(*flag.FlagSet) runFunc {
 		if err := compile(ctx, c, append(others, verify+"faults")); err != nil {
 			return err
 		}
-		if err := c.test(ctx, slices.Concat(goTest, threeAtATime, others)...); err != nil {
+		if err := c.test(ctx, slices.Concat(goTest, fourAtATime, others)...); err != nil {
 			return err
 		}
 		c.say("faults, alone")
