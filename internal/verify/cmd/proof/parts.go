@@ -24,6 +24,7 @@ func parts() []part {
 		{"load", "100,000 leases held, and as many waiters, on real servers: 5 minutes", []string{"redis"}, load},
 		{"failover", "each kind of store fails over right after a grant, 200 times: leases that were forgotten; -md writes the table into docs: 30 minutes", []string{"redis", "postgres", "mysql", "etcd"}, failover},
 		{"brokers", "each broker of Watermill under each fault: messages that were lost, handled twice or published twice; -md writes the table into docs: 2 minutes", []string{"redis", "postgres", "rabbitmq"}, brokers},
+		{"gozero", "the HTTP middleware behind a server of go-zero, which no other test compiles: 2 minutes", nil, gozero},
 		{"servers", "the suite and the faults on each server that Debian has, and over each kind of connection; then docs/servers.md: 15 minutes", []string{"redis"}, servers},
 		{"scale", "what one server carries and what a fleet costs, on a quiet machine; then docs/scale.md: 10 minutes", []string{"redis"}, scale},
 		{"fleets", "our locks beside those of other languages and libraries, in processes that are killed: a minute", []string{"redis", "fleets"}, fleets},
@@ -103,6 +104,13 @@ func failover(f *flag.FlagSet) runFunc {
 			c = c.with("ONERUN_FAILOVER_MD=1")
 		}
 		return c.test(ctx, "-v", "-count=1", "-timeout", "0", "-run", "TestFailover_table", verify+"failover")
+	}
+}
+
+// gozero is a module outside of the workspace.
+func gozero(*flag.FlagSet) runFunc {
+	return func(ctx context.Context, c console) error {
+		return c.with("GOWORK=off").sh(ctx, "cd middleware/http/frameworks/gozero && go test -count=1 .")
 	}
 }
 
