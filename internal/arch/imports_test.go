@@ -49,7 +49,7 @@ var rules = []struct {
 	{"/internal/testkit/cronlog", []string{"/guard/driver", "/middleware/cron"}},
 	{"/internal/testkit/daemon", []string{"/internal/testkit/processtest"}},
 	{"/internal/testkit/certs", nil},
-	{"/internal/testkit/etcdtest", []string{"/internal/testkit/certs", "/internal/testkit/daemon", "/internal/testkit/leftout"}},
+	{"/internal/testkit/etcdtest", []string{"/internal/testkit/certs", "/internal/testkit/clocktest", "/internal/testkit/daemon", "/internal/testkit/leftout"}},
 	{"/internal/testkit/rabbittest", []string{"/internal/testkit/daemon", "/internal/testkit/leftout"}},
 	{"/internal/testkit/lagtest", nil},
 	{"/internal/testkit/mysqltest", []string{"/internal/testkit/daemon", "/internal/testkit/leftout"}},

@@ -27,9 +27,9 @@ var (
 // first time it compiles the standard library and all that the program is made of, which takes a
 // minute of CPU; from then on the cache has it.
 func BuildGo(ctx context.Context, dir string, args ...string) (program string, err error) {
-	overlay, err := writeOverlay(ctx, dir)
+	overlay, err := Overlay(ctx, dir)
 	if err != nil {
-		return "", fmt.Errorf("clocktest: %w", err)
+		return "", err
 	}
 	program = filepath.Join(dir, "program")
 	command := []string{"build"}
@@ -43,8 +43,14 @@ func BuildGo(ctx context.Context, dir string, args ...string) (program string, e
 	return program, nil
 }
 
-// writeOverlay makes the go command see another package time, and returns the file that says so.
-func writeOverlay(ctx context.Context, dir string) (string, error) {
+// Overlay writes into dir what makes the go command see another package time, and returns the file
+// for "go build -overlay". BuildGo is for packages of the workspace, this is for others.
+func Overlay(ctx context.Context, dir string) (file string, err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("clocktest: %w", err)
+		}
+	}()
 	root, err := exec.CommandContext(ctx, "go", "env", "GOROOT").Output()
 	if err != nil {
 		return "", fmt.Errorf("find the standard library: %w", err)
@@ -73,6 +79,6 @@ func writeOverlay(ctx context.Context, dir string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	file := filepath.Join(dir, "overlay.json")
+	file = filepath.Join(dir, "overlay.json")
 	return file, os.WriteFile(file, list, 0o600)
 }

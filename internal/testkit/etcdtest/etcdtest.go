@@ -15,12 +15,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/seed-1795987d/onerun/internal/testkit/certs"
+	"github.com/seed-1795987d/onerun/internal/testkit/clocktest"
 	"github.com/seed-1795987d/onerun/internal/testkit/daemon"
 	"github.com/seed-1795987d/onerun/internal/testkit/leftout"
 )
@@ -32,6 +34,8 @@ const (
 	oldestEnv = "ONERUN_REQUIRE_OLDEST_ETCD"
 	// programEnv names the variable with the path of another program.
 	programEnv = "ONERUN_ETCD"
+
+	serverPackage = "go.etcd.io/etcd/server/v3"
 )
 
 // MinTTL is the shortest lease of the servers, which elect a leader faster than others do: etcd
@@ -43,9 +47,9 @@ type Server struct {
 	daemon       daemon.Daemon
 	program      string
 	name         string
-	client, peer string // URLs
-	public       string // the URL by which other servers reach it
-	proxy        string // it reaches the others through this, or "" if directly
+	client, peer string   // URLs
+	public       string   // the URL by which other servers reach it
+	env          []string // beside that of the test
 	network      *network
 	cluster      string
 	heartbeat    int // in milliseconds
@@ -96,8 +100,33 @@ func StartNetwork(t testing.TB, n int, settings ...string) []*Server {
 	return start(t, program(t), n, newNetwork(), nil, settings)
 }
 
-// start starts a cluster, in a network unless that is nil, and by TLS unless c is nil.
-func start(t testing.TB, program string, n int, network *network, c *certs.Certs, settings []string) []*Server {
+// StartClocks is StartCluster for servers each of which has a wall clock that the test moves. It
+// compiles etcd with another package time, which the cache has from then on.
+func StartClocks(t testing.TB, n int) ([]*Server, []*clocktest.Clock) {
+	t.Helper()
+	program(t) // skips the test if there is none
+	dir := t.TempDir()
+	shifted := filepath.Join(dir, "etcd")
+	overlay, err := clocktest.Overlay(t.Context(), dir)
+	if err == nil {
+		var build *exec.Cmd
+		if build, err = goCommand("build", "-overlay", overlay, "-o", shifted, serverPackage); err == nil {
+			err = build.Run()
+		}
+	}
+	if err != nil {
+		t.Fatalf("etcdtest: build etcd with a clock that moves: %v", err)
+	}
+	clocks := make([]*clocktest.Clock, n)
+	for i := range clocks {
+		clocks[i] = clocktest.New(t)
+	}
+	return start(t, shifted, n, nil, nil, nil, clocks...), clocks
+}
+
+// start starts a cluster, in a network unless that is nil, and by TLS unless c is nil. Each server
+// has one of the clocks, if there are any.
+func start(t testing.TB, program string, n int, network *network, c *certs.Certs, settings []string, clocks ...*clocktest.Clock) []*Server {
 	t.Helper()
 	ports := daemon.FreePorts(t, 2*n)
 	servers, members := make([]*Server, n), make([]string, n)
@@ -107,7 +136,12 @@ func start(t testing.TB, program string, n int, network *network, c *certs.Certs
 			client: "http://127.0.0.1:" + ports[2*i], peer: "http://127.0.0.1:" + ports[2*i+1],
 		}
 		if s.public = s.peer; network != nil {
-			s.public, s.proxy = network.add(t, s.name, ports[2*i+1])
+			var proxy string
+			s.public, proxy = network.add(t, s.name, ports[2*i+1])
+			s.env = []string{"HTTP_PROXY=" + proxy} // the way to the others
+		}
+		if clocks != nil {
+			s.env = clocks[i].Env()
 		}
 		if c != nil {
 			s.client, s.tls = "https://127.0.0.1:"+ports[2*i], c.Config
@@ -140,16 +174,14 @@ func program(t testing.TB) string {
 	if path := os.Getenv(programEnv); path != "" {
 		return path
 	}
-	return tool(t, "go.etcd.io/etcd/server/v3")
+	return tool(t, serverPackage)
 }
 
 // tool returns the path of a program that the go command builds, and then has in its cache.
 func tool(t testing.TB, name string) string {
 	t.Helper()
-	root, err := top()
+	cmd, err := goCommand("tool", "-n", name)
 	if err == nil {
-		cmd := exec.Command("go", "tool", "-n", name)
-		cmd.Dir, cmd.Env = filepath.Join(root, "internal/testkit/etcdtest/server"), append(os.Environ(), "GOWORK=off", "GOFLAGS=-trimpath", "CGO_ENABLED=0")
 		var path []byte
 		if path, err = cmd.Output(); err == nil {
 			return strings.TrimSpace(string(path))
@@ -157,6 +189,17 @@ func tool(t testing.TB, name string) string {
 	}
 	leftout.Unless(t, requireEnv, err, "etcd", "the go command has to download and build it, so see what \"go tool -n\" says in internal/testkit/etcdtest/server")
 	return ""
+}
+
+// goCommand returns a command of go in the module that has etcd.
+func goCommand(args ...string) (*exec.Cmd, error) {
+	root, err := top()
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.Command("go", args...)
+	cmd.Dir, cmd.Env = filepath.Join(root, "internal/testkit/etcdtest/server"), append(os.Environ(), "GOWORK=off", "GOFLAGS=-trimpath", "CGO_ENABLED=0")
+	return cmd, nil
 }
 
 var errNoTop = errors.New("no folder above has a go.work")
@@ -193,8 +236,8 @@ func (s *Server) serve(wait bool) error {
 	if !wait {
 		ready = func() error { return nil }
 	}
-	if s.proxy != "" {
-		program, args = "/usr/bin/env", append([]string{"HTTP_PROXY=" + s.proxy, program}, args...)
+	if len(s.env) > 0 {
+		program, args = "/usr/bin/env", slices.Concat(s.env, []string{program}, args)
 	}
 	return s.daemon.Serve(ready, program, args...)
 }
@@ -228,6 +271,21 @@ func (s *Server) await() error {
 			return err
 		}
 	}
+}
+
+// Now returns the time by the server's wall clock, to a second.
+func (s *Server) Now(t testing.TB) time.Time {
+	t.Helper()
+	answer, err := http.Get(s.client + "/version")
+	if err != nil {
+		t.Fatalf("etcdtest: %v", err)
+	}
+	defer answer.Body.Close()
+	now, err := http.ParseTime(answer.Header.Get("Date"))
+	if err != nil {
+		t.Fatalf("etcdtest: %v", err)
+	}
+	return now
 }
 
 // Endpoints returns the address of the server, as clientv3.Config takes it.

@@ -40,6 +40,10 @@ func fault(f *flag.FlagSet) runFunc {
 				return c.sh(ctx, "sed -n 's/^.*fault report: //p' fault.log | sort; grep -E '^( *--- FAIL|FAIL|ok)' fault.log")
 			},
 			func() error {
+				c.say("clocks of etcd servers that are set")
+				return c.test(ctx, "-count=1", "-run", "TestServers_whoseClocksAreSet", verify+"etcd")
+			},
+			func() error {
 				c.say("all faults, on real processes")
 				return on.sh(ctx, "go test -race -count=1 -timeout 30m "+verify+"faults >faults.log 2>&1")
 			},
