@@ -106,7 +106,7 @@ func TestPanic_orTheEndOfTheGoroutineLeavesTheKeyFree(t *testing.T) {
 			o := s.seen.await(t, resultRan, 1)[0]
 			require.True(t, o.Aborted)
 			require.Empty(t, s.held(t), "the key is free")
-			close(timeout.over) // for which asynq waits if the goroutine has gone
+			close(timeout.over) // asynq waits for it if the goroutine has gone
 			s.enqueue(t, "second", "one")
 			begun := time.Now()
 			require.Zero(t, s.awaitEmpty(t))

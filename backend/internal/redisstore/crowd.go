@@ -106,13 +106,13 @@ func (w *crowdWaiter) stop() (crowded bool) {
 }
 
 // crowdPause draws the rank of one of so many waiters, and returns its pause. missed is how many
-// releases it has seen. A test that fixes crypto/rand fixes the rank.
+// releases it has seen without getting the key. A test that fixes crypto/rand fixes the rank.
 func crowdPause(waiters, missed int) time.Duration {
 	var random [8]byte
 	_, _ = cryptorand.Read(random[:]) // never fails
 	lot := float64(binary.LittleEndian.Uint64(random[:])) / (1 << 64)
-	// If they took turns, the age of the one whose turn it is would be 1. If all had the same
-	// chance, some would be of age 7.
+	// A waiter whose turn it would be, if all took turns, has age 1. By equal chances alone, some
+	// waiters would reach age 7.
 	age := min(float64(missed)/float64(waiters), 2)
 	rank := lot * float64(waiters) / (0.5 + 1.5*age*age)
 	if rank < crowd {

@@ -8,12 +8,10 @@ package etcdtest
 
 import (
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -34,8 +32,6 @@ const (
 	oldestEnv = "ONERUN_REQUIRE_OLDEST_ETCD"
 	// programEnv names the variable with the path of another program.
 	programEnv = "ONERUN_ETCD"
-
-	serverPackage = "go.etcd.io/etcd/server/v3"
 )
 
 // MinTTL is the shortest lease of the servers, which elect a leader faster than others do: etcd
@@ -104,19 +100,7 @@ func StartNetwork(t testing.TB, n int, settings ...string) []*Server {
 // compiles etcd with another package time, which the cache has from then on.
 func StartClocks(t testing.TB, n int) ([]*Server, []*clocktest.Clock) {
 	t.Helper()
-	program(t) // skips the test if there is none
-	dir := t.TempDir()
-	shifted := filepath.Join(dir, "etcd")
-	overlay, err := clocktest.Overlay(t.Context(), dir)
-	if err == nil {
-		var build *exec.Cmd
-		if build, err = goCommand("build", "-overlay", overlay, "-o", shifted, serverPackage); err == nil {
-			err = build.Run()
-		}
-	}
-	if err != nil {
-		t.Fatalf("etcdtest: build etcd with a clock that moves: %v", err)
-	}
+	shifted := shiftedProgram(t)
 	clocks := make([]*clocktest.Clock, n)
 	for i := range clocks {
 		clocks[i] = clocktest.New(t)
@@ -166,57 +150,6 @@ func start(t testing.TB, program string, n int, network *network, c *certs.Certs
 		}
 	}
 	return servers
-}
-
-// program returns the path of the program.
-func program(t testing.TB) string {
-	t.Helper()
-	if path := os.Getenv(programEnv); path != "" {
-		return path
-	}
-	return tool(t, serverPackage)
-}
-
-// tool returns the path of a program that the go command builds, and then has in its cache.
-func tool(t testing.TB, name string) string {
-	t.Helper()
-	cmd, err := goCommand("tool", "-n", name)
-	if err == nil {
-		var path []byte
-		if path, err = cmd.Output(); err == nil {
-			return strings.TrimSpace(string(path))
-		}
-	}
-	leftout.Unless(t, requireEnv, err, "etcd", "the go command has to download and build it, so see what \"go tool -n\" says in internal/testkit/etcdtest/server")
-	return ""
-}
-
-// goCommand returns a command of go in the module that has etcd.
-func goCommand(args ...string) (*exec.Cmd, error) {
-	root, err := top()
-	if err != nil {
-		return nil, err
-	}
-	cmd := exec.Command("go", args...)
-	cmd.Dir, cmd.Env = filepath.Join(root, "internal/testkit/etcdtest/server"), append(os.Environ(), "GOWORK=off", "GOFLAGS=-trimpath", "CGO_ENABLED=0")
-	return cmd, nil
-}
-
-var errNoTop = errors.New("no folder above has a go.work")
-
-// top returns the folder with go.work.
-func top() (string, error) {
-	dir, err := os.Getwd()
-	for err == nil {
-		if _, missing := os.Stat(filepath.Join(dir, "go.work")); missing == nil {
-			return dir, nil
-		}
-		if dir == filepath.Dir(dir) {
-			return "", errNoTop
-		}
-		dir = filepath.Dir(dir)
-	}
-	return "", err
 }
 
 // serve starts the server on its data, and returns when it answers, if that is awaited.
