@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -20,9 +21,9 @@ type crowd struct {
 	t      *testing.T
 	guard  *guard.Guard
 	leases map[string]*guard.Lease // by keys
-	claims []driver.Claim          // of claimants, each repeated until it is granted
 
 	mu      sync.Mutex
+	claims  []driver.Claim           // of claimants, until they are granted
 	granted map[string]driver.Answer // to claimants, by keys
 	overlap int                      // grants of keys whose holders still worked
 }
@@ -55,7 +56,9 @@ func (c *crowd) claim(l *etcd.Locker) (stop func()) {
 	for range 4 {
 		claimants.Go(func() {
 			for ; ctx.Err() == nil; time.Sleep(5 * time.Millisecond) {
-				c.try(ctx, l, c.claims[rand.IntN(len(c.claims))])
+				if request, any := c.next(); any {
+					c.try(ctx, l, request)
+				}
 			}
 		})
 	}
@@ -63,6 +66,16 @@ func (c *crowd) claim(l *etcd.Locker) (stop func()) {
 		cancel()
 		claimants.Wait()
 	}
+}
+
+// next returns one of the claims that were not granted yet.
+func (c *crowd) next() (request driver.Claim, any bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.claims) == 0 {
+		return request, false
+	}
+	return c.claims[rand.IntN(len(c.claims))], true
 }
 
 func (c *crowd) try(ctx context.Context, l *etcd.Locker, request driver.Claim) {
@@ -75,6 +88,7 @@ func (c *crowd) try(ctx context.Context, l *etcd.Locker, request driver.Claim) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.granted[request.Key] = answer
+	c.claims = slices.DeleteFunc(c.claims, func(other driver.Claim) bool { return other.Key == request.Key })
 	if c.leases[request.Key].Context().Err() == nil {
 		c.overlap++
 	}

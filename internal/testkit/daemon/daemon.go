@@ -2,6 +2,7 @@
 package daemon
 
 import (
+	"bytes"
 	"cmp"
 	"fmt"
 	"os"
@@ -19,6 +20,9 @@ import (
 // Patience is how long a server may take to start or to stop: test machines stall.
 const Patience = 30 * time.Second
 
+// shown is how many lines of the log of a server a failed test prints.
+const shown = 30
+
 // A Daemon is a server and its folder, from RunFor until the test ends.
 type Daemon struct {
 	Name string    // of the package of tests, in messages
@@ -35,13 +39,14 @@ type Daemon struct {
 }
 
 // RunFor makes the folder and starts a server. It stops the server when the test ends, and shows
-// its log if the test failed.
+// the end of its log if the test failed.
 func (d *Daemon) RunFor(t testing.TB, start func() error) {
 	t.Helper()
 	t.Cleanup(func() {
 		if t.Failed() {
 			log, _ := os.ReadFile(d.log())
-			t.Logf("%s: the log of the server:\n%s", d.Name, log)
+			lines := bytes.SplitAfter(log, []byte("\n"))
+			t.Logf("%s: the end of the log of the server:\n%s", d.Name, bytes.Join(lines[max(0, len(lines)-shown):], nil))
 		}
 		if err := d.end(); err != nil {
 			t.Errorf("%s: stop: %v", d.Name, err)
