@@ -33,7 +33,8 @@ help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
 
 # What make test runs. A test whose name begins with TestLong_ proves more than a contributor waits
-# for: make check runs these, and all tests of the other packages.
+# for: make check runs these, and all tests of the other packages. Those named TestWeekly_ are for
+# proof long -weekly.
 TESTED := ./... $(PARTS:%=./%/...) $(addprefix ./internal/verify/,postgres mysql sqlite simulation)
 
 # With ONERUN_REQUIRE_REDIS, a test that finds no redis-server fails instead of being skipped; the
@@ -52,7 +53,7 @@ test:
 	@echo "== compile first, so that no compiler runs beside tests that depend on the clock"
 	@go list $(RACE) -test -deps -export $(TESTED) >/dev/null && go build -o /dev/null ./cmd/onerun
 	@echo "== tests, with the race detector and in random order; make check runs the others"
-	$(GOTEST) -p 2 -skip '^TestLong_' $(TESTED)
+	$(GOTEST) -p 2 -skip '^Test(Long|Weekly)_' $(TESTED)
 
 test-mysql:
 	@test -n "$$ONERUN_MYSQL_DSN" || { echo "set ONERUN_MYSQL_DSN, such as root:secret@tcp(127.0.0.1:3306)/"; exit 2; }

@@ -6,15 +6,22 @@ import (
 	"go/token"
 	"io/fs"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 )
 
+var (
+	longName   = regexp.MustCompile(`^Test(Long|Weekly)_`)
+	nearlyLong = regexp.MustCompile(`^Test(Long|Weekly)`)
+)
+
 // Only package leftout skips tests, so that CI can require all of them. `make test` leaves out the
-// tests whose names begin with TestLong, and `make check` runs them. A short run (go test -short)
-// leaves out the same ones, so each of them begins with leftout.IfShort or redistest.Long.
+// tests whose names begin with TestLong_, which `make check` runs, and TestWeekly_, which only the
+// weekly run has. A short run (go test -short) leaves out the same ones, so each of them begins
+// with leftout.IfShort or redistest.Long.
 func TestSkips_areInOnePackage(t *testing.T) {
 	long := 0
 	for _, path := range goFiles(t) {
@@ -38,9 +45,9 @@ func TestSkips_areInOnePackage(t *testing.T) {
 			if !ok || f.Recv != nil || !strings.HasSuffix(path, "_test.go") || !strings.HasPrefix(f.Name.Name, "Test") {
 				continue
 			}
-			named := strings.HasPrefix(f.Name.Name, "TestLong_")
-			require.Equal(t, named, beginsWithIfShort(f), "%s: only tests named TestLong_… begin with leftout.IfShort: %s", path, f.Name)
-			require.True(t, named || !strings.HasPrefix(f.Name.Name, "TestLong"), "%s: %s", path, f.Name)
+			named := longName.MatchString(f.Name.Name)
+			require.Equal(t, named, beginsWithIfShort(f), "%s: only tests named TestLong_… or TestWeekly_… begin with leftout.IfShort: %s", path, f.Name)
+			require.True(t, named || !nearlyLong.MatchString(f.Name.Name), "%s: %s", path, f.Name)
 			if named {
 				long++
 			}

@@ -35,7 +35,8 @@ func Unless(t testing.TB, requireEnv string, err error, program, remedy string) 
 }
 
 // IfShort skips a test if go test runs with -short. Each test named TestLong_… begins with it: make
-// test leaves these tests to make check.
+// test leaves these tests to make check. So does each test named TestWeekly_…, which only the
+// weekly run has.
 func IfShort(t testing.TB) {
 	t.Helper()
 	if testing.Short() {

@@ -25,8 +25,8 @@ func AtOnce(n int) {
 }
 
 // Long starts a parallel test that proves more than a contributor waits for: many processes, long
-// outages, many rounds. Its name begins with TestLong_. "make check" runs these tests, "make test"
-// does not, and Long skips them with -short.
+// outages, many rounds. Its name begins with TestLong_ or TestWeekly_. "make check" runs the first,
+// the weekly run both, "make test" neither, and Long skips them with -short.
 func Long(t *testing.T) {
 	t.Helper()
 	leftout.IfShort(t)

@@ -83,21 +83,28 @@ func twoAtATime(ctx context.Context, c console, run ...runFunc) error {
 	return two.Wait()
 }
 
+// exceptWeekly leaves out what only the weekly run does.
+var exceptWeekly = []string{"-skip", "^TestWeekly_"}
+
 // long runs without the race detector, unless it is asked for: it triples the processor time, and
 // make test has run the same code with it.
 func long(f *flag.FlagSet) runFunc {
 	race := f.Bool("race", false, "run with the race detector")
+	weekly := f.Bool("weekly", false, "run the tests named TestWeekly as well, which make check leaves out")
 	return func(ctx context.Context, c console) error {
 		c.say("the long tests that make test leaves out")
-		packages, err := withLongTests(".")
+		packages, err := withLongTests(".", *weekly)
 		if err != nil {
 			return err
 		}
-		args := slices.Concat(goTest, fourAtATime, []string{"-run", "^TestLong_"}, packages)
+		args := slices.Concat(goTest, fourAtATime, []string{"-run", longTests(*weekly)})
 		if *race {
-			args = append([]string{"-race"}, args...)
+			args = append(args, "-race")
 		}
-		return c.test(ctx, args...)
+		if *weekly {
+			args = append(args, "-timeout", "60m")
+		}
+		return c.test(ctx, append(args, packages...)...)
 	}
 }
 
@@ -108,17 +115,17 @@ func short(*flag.FlagSet) runFunc {
 		if err := compile(ctx, c, append(others, verify+"faults")); err != nil {
 			return err
 		}
-		if err := c.test(ctx, slices.Concat(goTest, fourAtATime, others)...); err != nil {
+		if err := c.test(ctx, slices.Concat(goTest, fourAtATime, exceptWeekly, others)...); err != nil {
 			return err
 		}
 		c.say("faults, alone")
-		return c.test(ctx, slices.Concat(goTest, []string{verify + "faults"})...)
+		return c.test(ctx, slices.Concat(goTest, exceptWeekly, []string{verify + "faults"})...)
 	}
 }
 
 // compileAll compiles what check runs later.
 func compileAll(ctx context.Context, c console) error {
-	packages, err := withLongTests(".")
+	packages, err := withLongTests(".", false)
 	if err != nil {
 		return err
 	}
@@ -131,21 +138,28 @@ func compile(ctx context.Context, c console, packages []string) error {
 	return c.run(ctx, "go", slices.Concat([]string{"list", "-tags", "trace,sql", "-test", "-deps", "-export"}, packages)...)
 }
 
-var longTest = regexp.MustCompile(`(?m)^func TestLong_`)
+// longTests matches the names of long tests, or of those and the weekly ones.
+func longTests(weekly bool) string {
+	if weekly {
+		return "^Test(Long|Weekly)_"
+	}
+	return "^TestLong_"
+}
 
-// withLongTests returns the packages below the folder that have tests named TestLong_, the longest
-// first, without the packages that run as a whole.
-func withLongTests(root string) ([]string, error) {
+// withLongTests returns the packages below the folder that have long tests, or weekly ones, the
+// longest first. Packages that make check runs as a whole are only among them for the weekly tests.
+func withLongTests(root string, weekly bool) ([]string, error) {
+	declared := regexp.MustCompile("(?m)^func " + longTests(weekly)[1:])
 	found := map[string]bool{}
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		whole := slices.ContainsFunc([]string{"cmd", "examples", "bench", "internal/verify/demo", "internal/verify/simulation"}, func(folder string) bool {
 			return strings.HasPrefix(filepath.ToSlash(path), folder+"/")
 		})
-		if err != nil || !strings.HasSuffix(path, "_test.go") || whole {
+		if err != nil || !strings.HasSuffix(path, "_test.go") || whole && !weekly {
 			return err
 		}
 		text, err := os.ReadFile(path)
-		if longTest.Match(text) {
+		if declared.Match(text) {
 			found["./"+filepath.ToSlash(filepath.Dir(path))] = true
 		}
 		return err
@@ -167,7 +181,7 @@ func lowest(f *flag.FlagSet) runFunc {
 		c = c.with("GOWORK=off")
 		if !*short {
 			c.say("the library with the lowest versions that go.mod allows")
-			return c.test(ctx, "-timeout", "15m", ".", "./guard/...", "./backend/...", "./middleware/...", "./tracing/...")
+			return c.test(ctx, "-timeout", "15m", ".", "-skip", "^TestWeekly_", ".", "./guard/...", "./backend/...", "./middleware/...", "./tracing/...")
 		}
 		c.say("the types are right with the lowest versions, and each module does without the workspace")
 		modules, err := modules()

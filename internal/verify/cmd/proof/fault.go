@@ -34,7 +34,7 @@ func fault(f *flag.FlagSet) runFunc {
 			},
 			func() error {
 				c.say("faults of the servers, and the metrics that show them")
-				return c.sh(ctx, "go test -race -v -run '^Test(Long_f|F)ault' -timeout 15m ./backend/single ./backend/redlock >fault.log 2>&1")
+				return c.sh(ctx, "go test -race -v -run '^Test((Long|Weekly)_f|F)ault' -timeout 15m ./backend/single ./backend/redlock >fault.log 2>&1")
 			},
 			func() error {
 				return c.sh(ctx, "sed -n 's/^.*fault report: //p' fault.log | sort; grep -E '^( *--- FAIL|FAIL|ok)' fault.log")

@@ -34,7 +34,7 @@ func parts() []part {
 		{"growth", "a part of bench: how the cost grows with waiters, held keys and processes: 5 minutes", []string{"redis"}, growth},
 		{"lowest", "the library's tests with the lowest versions that go.mod allows: 5 minutes", []string{"redis"}, lowest},
 		{"cross", "the command and the library, compiled for each platform of a release: 5 minutes", nil, cross},
-		{"long", "the tests named TestLong: 5 minutes", []string{"redis", "postgres", "mysql", "etcd", "oldest-etcd", "fleets", "shells"}, long},
+		{"long", "the tests named TestLong: 5 minutes; with -weekly those named TestWeekly as well", []string{"redis", "postgres", "mysql", "etcd", "oldest-etcd", "fleets", "shells"}, long},
 		{"short", "the command, the examples, the benchmarks, and the short forms of the folders of internal/verify: 5 minutes", []string{"redis", "postgres", "mysql", "etcd", "oldest-etcd", "rabbitmq", "promtool", "spin", "chromium", "fleets", "shells"}, short},
 		{"check", "what make check runs: short forms of all that is named here: 12 minutes", []string{"redis", "postgres", "mysql", "etcd", "oldest-etcd", "rabbitmq", "promtool", "spin", "chromium", "fleets", "shells"}, check},
 		{"screenshots", "the pictures of the page for operators in docs/, taken in Chromium", []string{"chromium"}, screenshots},
@@ -48,7 +48,7 @@ func sim(f *flag.FlagSet) runFunc {
 	return func(ctx context.Context, c console) error {
 		if *short {
 			c.say("the simulation: 180 seeds, and what finds out when it is broken")
-			return c.test(ctx, "-timeout", "15m", verify+"simulation")
+			return c.test(ctx, "-timeout", "15m", "-skip", "^TestWeekly_", verify+"simulation")
 		}
 		return c.with(fmt.Sprint("ONERUN_SIM_SEEDS=", *seeds)).test(ctx, "-timeout", "60m", "-run", "Simulation", verify+"simulation")
 	}
@@ -75,7 +75,7 @@ func cron(f *flag.FlagSet) runFunc {
 	ticks := f.Int("ticks", 120, "how many ticks each job has")
 	return func(ctx context.Context, c console) error {
 		return c.with(fmt.Sprint("ONERUN_CRON_TICKS=", *ticks)).
-			test(ctx, "-race", "-run", "TestLong_(p|schedulerP)rocesses(RunEachTickOnce|MeetSeveralFaults)",
+			test(ctx, "-race", "-run", "Test(Long|Weekly)_(p|schedulerP)rocesses(RunEachTickOnce|MeetSeveralFaults)",
 				"-timeout", "30m", "./middleware/cron", "./middleware/asynq/scheduler")
 	}
 }

@@ -43,19 +43,38 @@ func TestProof_refusesWhatItDoesNotKnow(t *testing.T) {
 }
 
 func TestProof_runsWhatTheTestsAndModulesAre(t *testing.T) {
-	packages, err := withLongTests(".")
+	packages, err := withLongTests(".", false)
 	require.NoError(t, err)
 	require.Contains(t, packages, "./guard")
 	require.Contains(t, packages, "./middleware/cron")
 	require.Equal(t, longest, packages[:len(longest)], "each has long tests")
 	require.NotContains(t, strings.Join(packages, " "), "examples")
 	require.NotContains(t, strings.Join(packages, " "), "demo", "these run as a whole")
+	weekly, err := withLongTests(".", true)
+	require.NoError(t, err)
+	require.Subset(t, weekly, append(packages, "./internal/verify/demo/coupon"))
 	all, err := modules()
 	require.NoError(t, err)
 	require.Contains(t, all, ".")
 	for _, module := range all {
 		require.FileExists(t, module+"/go.mod")
 	}
+}
+
+// Only the weekly run finds a package whose tests are weekly, also if make check runs the package
+// as a whole.
+func TestProof_findsWeeklyTests(t *testing.T) {
+	t.Chdir(t.TempDir())
+	for name, test := range map[string]string{"a": "TestLong_a", "b": "TestWeekly_b", "bench": "TestWeekly_c", "cmd": "TestD"} {
+		require.NoError(t, os.Mkdir(name, 0o755))
+		require.NoError(t, os.WriteFile(name+"/x_test.go", []byte("package x\n\nfunc "+test+"() {}\n"), 0o600))
+	}
+	packages, err := withLongTests(".", false)
+	require.NoError(t, err)
+	require.Equal(t, []string{"./a"}, packages)
+	packages, err = withLongTests(".", true)
+	require.NoError(t, err)
+	require.Equal(t, []string{"./a", "./b", "./bench"}, packages)
 }
 
 // A failed command stops what has not begun, and fails the whole. The output of each function is in
