@@ -250,7 +250,7 @@ func TestMixedFleets_excludeEachOther(t *testing.T) {
 	}
 }
 
-func TestLong_mixedFleets(t *testing.T) {
+func TestWeekly_mixedFleets(t *testing.T) {
 	redistest.Long(t)
 	span := 20 * time.Second
 	if text := os.Getenv(fleetEnv); text != "" {

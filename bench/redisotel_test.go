@@ -23,8 +23,8 @@ import (
 	"github.com/seed-1795987d/onerun/tracing"
 )
 
-// ttl is long enough for a machine that does not let us run for a second.
-const ttl = 1500 * time.Millisecond
+// ttl is long enough for a machine that does not let us run for five seconds.
+const ttl = 9 * time.Second
 
 // A pair is redisotel and our hook, if there is one, over one client and one provider, with the
 // default sampler.
@@ -32,6 +32,7 @@ type pair struct {
 	spans  *tracetest.InMemoryExporter
 	tracer trace.Tracer
 	guard  *guard.Guard
+	renews chan struct{} // has an element after a renewal
 	peek   *redis.Client // another client, without hooks
 }
 
@@ -40,7 +41,7 @@ func newPair(t *testing.T, hook bool, opts ...redisotel.TracingOption) *pair {
 	addr := redistest.Start(t).Addr()
 	rdb, peek := redis.NewClient(&redis.Options{Addr: addr}), redis.NewClient(&redis.Options{Addr: addr})
 	t.Cleanup(func() { require.NoError(t, rdb.Close()); require.NoError(t, peek.Close()) })
-	p := &pair{spans: tracetest.NewInMemoryExporter(), peek: peek}
+	p := &pair{spans: tracetest.NewInMemoryExporter(), renews: make(chan struct{}, 1), peek: peek}
 	provider := sdktrace.NewTracerProvider(sdktrace.WithSyncer(p.spans))
 	p.tracer = provider.Tracer("application")
 	instrument := func(c *redis.Client) {
@@ -48,6 +49,12 @@ func newPair(t *testing.T, hook bool, opts ...redisotel.TracingOption) *pair {
 	}
 	instrument(rdb)
 	settings := []guard.Option{guard.WithName("work"), guard.WithTTL(ttl)}
+	settings = append(settings, guard.WithHook(guard.Hook{Renew: func(context.Context, guard.RenewEvent) {
+		select {
+		case p.renews <- struct{}{}:
+		default:
+		}
+	}}))
 	if hook {
 		h, err := tracing.New(tracing.WithTracerProvider(provider), tracing.WithMeterProvider(sdkmetric.NewMeterProvider()))
 		require.NoError(t, err)
@@ -72,7 +79,7 @@ func (p *pair) request(t *testing.T, key string) (below, roots tracetest.SpanStu
 		token = p.token(t, key)
 		lease, _ := guard.FromContext(ctx)
 		require.NoError(t, lease.SetRecord([]byte("secret answer")))
-		time.Sleep(2 * ttl) // renewed at each third meanwhile, by the clock of a real server
+		<-p.renews // at a third of the TTL
 		return nil
 	}, guard.WithOnce(time.Minute)))
 	request.End()
@@ -114,7 +121,7 @@ func TestRedisotel_makesATraceOfEachRenewalWithoutOurHook(t *testing.T) {
 	t.Parallel()
 	below, roots, _ := newPair(t, false).request(t, "k")
 	renewals := clients(roots)
-	require.GreaterOrEqual(t, len(renewals), 3, "about six, on a machine that is not busy")
+	require.NotEmpty(t, renewals)
 	for _, s := range renewals {
 		require.False(t, s.Parent.IsValid())
 	}
@@ -131,7 +138,7 @@ func TestRedisotel_hasNoSpanOfARenewalBesideOurHook(t *testing.T) {
 		if s.Name == "run work" {
 			for _, a := range s.Attributes {
 				if a.Key == "onerun.renewals" {
-					require.GreaterOrEqual(t, a.Value.AsInt64(), int64(3))
+					require.Positive(t, a.Value.AsInt64())
 					return
 				}
 			}

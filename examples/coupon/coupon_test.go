@@ -8,10 +8,14 @@ import (
 
 	"github.com/seed-1795987d/onerun/examples/internal/leases"
 	"github.com/seed-1795987d/onerun/examples/internal/leasestest"
+	"github.com/seed-1795987d/onerun/internal/testkit/leftout"
 	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 )
 
 func TestMain(m *testing.M) { redistest.VerifyNoLeaks(m) }
+
+// users are fewer than those that the program lets in, and more than there are coupons.
+const users = 200
 
 // second returns how many coupons went to users that had one.
 func second(s stock) int {
@@ -19,18 +23,26 @@ func second(s stock) int {
 }
 
 func TestCoupon_givesAHundredUsersOneEach(t *testing.T) {
-	leasestest.OnEach(t, func(t *testing.T, store *leases.Store) {
-		got := run(store, true)
-		require.Len(t, got.Claims, coupons)
-		require.Zero(t, second(got))
-		require.Zero(t, got.Remaining)
-		require.Positive(t, got.Refused, "late writes of the frozen server")
-		require.True(t, report(got))
-	})
+	leasestest.On(t, leasestest.Embedded, givesAHundredUsersOneEach)
+}
+
+// The servers of SQL answer each click that comes again, which keeps them busy for minutes.
+func TestWeekly_couponGivesAHundredUsersOneEachOnServers(t *testing.T) {
+	leftout.IfShort(t)
+	leasestest.On(t, leasestest.Servers, givesAHundredUsersOneEach)
+}
+
+func givesAHundredUsersOneEach(t *testing.T, store *leases.Store) {
+	got := run(store, true, users)
+	require.Len(t, got.Claims, coupons)
+	require.Zero(t, second(got))
+	require.Zero(t, got.Remaining)
+	require.Positive(t, got.Refused, "late writes of the frozen server")
+	require.True(t, report(got))
 }
 
 func TestCoupon_withoutTheGuardGivesAwayTooMany(t *testing.T) {
-	got := run(leases.Open("redis", ""), false)
+	got := run(leases.Open("redis", ""), false, users)
 	require.Greater(t, len(got.Claims), coupons)
 	require.Positive(t, second(got))
 	require.Zero(t, got.Refused, "the database cannot know what is late")

@@ -30,21 +30,21 @@ import (
 )
 
 const (
-	coupons, servers, users = 100, 3, 1000
-	ttl                     = time.Second // after a crash, the next server can sell this soon
+	coupons, servers = 100, 3
+	ttl              = time.Second // after a crash, the next server can sell this soon
 )
 
 func main() {
 	guarded := flag.Bool("guard", true, "sell under a lease; false shows what happens without one")
 	store := leases.Flags()
 	flag.Parse()
-	if !report(run(store(), *guarded)) {
+	if !report(run(store(), *guarded, 1000)) {
 		os.Exit(1)
 	}
 }
 
 // run opens the shop, lets the users in, and returns what the database has then.
-func run(store *leases.Store, guarded bool) stock {
+func run(store *leases.Store, guarded bool, users int) stock {
 	defer store.Close()
 	db := embedded.Open(stock{Remaining: coupons})
 	defer db.Close()
@@ -59,12 +59,12 @@ func run(store *leases.Store, guarded bool) stock {
 		urls = append(urls, web.URL)
 	}
 	fmt.Printf("%d users click twice on %d servers, for %d coupons\n", users, servers, coupons)
-	letIn(urls)
+	letIn(users, urls)
 	return db.Read()
 }
 
 // letIn has each user click twice at the same time, on two servers, with the same key.
-func letIn(urls []string) {
+func letIn(users int, urls []string) {
 	client := &http.Client{Transport: &http.Transport{MaxConnsPerHost: 50}}
 	defer client.CloseIdleConnections()
 	var all sync.WaitGroup
@@ -72,7 +72,7 @@ func letIn(urls []string) {
 		url := fmt.Sprintf("%s/claim/user-%d", urls[click%servers], click/2)
 		all.Go(func() {
 			for again(client, url) {
-				time.Sleep(100 * time.Millisecond)
+				time.Sleep(300 * time.Millisecond)
 			}
 		})
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -13,7 +14,7 @@ import (
 func TestMain(m *testing.M) { redistest.VerifyNoLeaks(m) }
 
 func TestLottery_drawsTenWinnersOnce(t *testing.T) {
-	leasestest.OnEach(t, func(t *testing.T, store *leases.Store) {
+	leasestest.On(t, slices.Concat(leasestest.Embedded, leasestest.Servers), func(t *testing.T, store *leases.Store) {
 		got := run(store, true)
 		require.Len(t, got.Winners, winners)
 		require.Equal(t, 1, got.Draws)

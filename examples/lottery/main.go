@@ -17,6 +17,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -48,13 +49,15 @@ func run(store *leases.Store, guarded bool) raffle {
 	defer db.Close()
 	due := time.Now().Add(1500 * time.Millisecond).Truncate(time.Second)
 	var crons []*cron.Cron
+	var fired sync.WaitGroup // in each replica
 	var frozen atomic.Bool
 	for i := range replicas { // each is as a process of its own would be
 		g := embedded.Must(guard.New(store.Locker(), guard.WithNamespace("lottery"),
 			guard.WithTTL(ttl), guard.WithoutRenewal())) // a frozen process does not renew either
 		defer g.Close(context.Background())
 		r := &replica{name: fmt.Sprint("replica ", i+1), db: db, frozen: &frozen}
-		c := cron.New(cron.WithSeconds(), cron.WithChain(late(time.Duration(i)*50*time.Millisecond)))
+		fired.Add(1)
+		c := cron.New(cron.WithSeconds(), cron.WithChain(late(time.Duration(i)*50*time.Millisecond, sync.OnceFunc(fired.Done))))
 		spec := due.Format("5 4 15 * * *") // the second, minute and hour
 		if guarded {
 			jobs := embedded.Must(r.schedule(g, c, spec))
@@ -65,17 +68,17 @@ func run(store *leases.Store, guarded bool) raffle {
 		c.Start()
 		crons = append(crons, c)
 	}
-	time.Sleep(time.Until(due.Add(time.Second)))
+	fired.Wait()
 	for _, c := range crons {
 		<-c.Stop().Done() // the draws have ended
 	}
 	return db.Read()
 }
 
-// late stands for a clock that is behind by d.
-func late(d time.Duration) cron.JobWrapper {
+// late stands for a clock that is behind by d. It calls fired when the clock has reached a tick.
+func late(d time.Duration, fired func()) cron.JobWrapper {
 	return func(job cron.Job) cron.Job {
-		return cron.FuncJob(func() { time.Sleep(d); job.Run() })
+		return cron.FuncJob(func() { fired(); time.Sleep(d); job.Run() })
 	}
 }
 
