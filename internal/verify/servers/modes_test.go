@@ -17,23 +17,21 @@ import (
 type mode struct {
 	name, about string
 	each        bool   // it is tried on each server, and not on the default one alone
-	short       string // the backend on which go test ./... tries it, or ""
-	// faultInShort has the short form run the first fault instead of the suite.
-	faultInShort bool
-	start        func(t *testing.T, backend string) *site
-	faults       []fault
+	short       string // the backend on which the short form tries the first fault, or ""
+	start       func(t *testing.T, backend string) *site
+	faults      []fault
 }
 
 var modes = []mode{
 	{name: "standalone", about: "one server, RESP3 (what go-redis does by default)", each: true, start: standalone, faults: onOneServer},
 	{name: "Sentinel", about: "a master, a replica and three Sentinels", each: true, start: behindSentinel, faults: onSentinel},
 	{name: "Cluster", about: "three masters", each: true, start: onCluster, faults: onNodes},
-	{name: "RESP2", about: "`Protocol: 2`", short: "single", faultInShort: true,
+	{name: "RESP2", about: "`Protocol: 2`", short: "single",
 		start: with("resp=2", func(o *redis.Options) { o.Protocol = 2 }), faults: onOneServer},
 	{name: "database 5", about: "`DB: 5`", start: with("db=5", func(o *redis.Options) { o.DB = 5 }), faults: onOneServer},
 	{name: "unix socket", about: "`Network: \"unix\"`", start: bySocket, faults: onOneServer},
 	{name: "TLS", about: "TLS with client certificates", short: "single", start: byTLS, faults: onOneServer},
-	{name: "ACL", about: "a user that has the rights of [acl.md](acl.md), and no other", short: "reentrant", faultInShort: true,
+	{name: "ACL", about: "a user that has the rights of [acl.md](acl.md), and no other", short: "reentrant",
 		start: asUser, faults: onOneServer},
 }
 

@@ -63,8 +63,8 @@ func TestServers(t *testing.T) {
 	}
 }
 
-// run runs the conformance suite and the faults on each backend. The short form is the suite or the
-// first fault, on one backend.
+// run runs the conformance suite and the faults on each backend. The short form is the first fault
+// on one backend.
 func (m mode) run(t *testing.T) {
 	for _, name := range backends.OnOneRedis {
 		backend := func(rdb redis.UniversalClient) guard.Locker { return backends.On(name, rdb) }
@@ -72,11 +72,11 @@ func (m mode) run(t *testing.T) {
 			continue
 		}
 		t.Run(name, func(t *testing.T) {
-			if full() || !m.faultInShort {
+			if full() {
 				t.Run("suite", func(t *testing.T) { m.suite(t, name) })
 			}
 			for i, f := range m.faults {
-				if full() || m.faultInShort && i == 0 {
+				if full() || i == 0 {
 					t.Run(f.name, func(t *testing.T) { f.run(t, m, backend, name) })
 				}
 			}

@@ -22,7 +22,7 @@ func TestMain(m *testing.M) { stagetest.Main(m, main) }
 
 func TestCoupon_givesAwayWhatThereIs(t *testing.T) { stagetest.OnOneBackend(t, givesAwayWhatThereIs) }
 
-func TestLong_couponGivesAwayWhatThereIsOnEachBackend(t *testing.T) {
+func TestWeekly_couponGivesAwayWhatThereIsOnEachBackend(t *testing.T) {
 	leftout.IfShort(t)
 	stagetest.OnEachBackend(t, givesAwayWhatThereIs)
 }
@@ -59,7 +59,7 @@ func requireOneEach(t *testing.T, db *stage.Database) {
 	require.Len(t, users, 100)
 }
 
-func TestLong_couponSurvivesTheDeathOfOneServerOfThree(t *testing.T) {
+func TestWeekly_couponSurvivesTheDeathOfOneServerOfThree(t *testing.T) {
 	leftout.IfShort(t)
 	t.Parallel()
 	servers := redistest.StartN(t, 3)
@@ -78,7 +78,7 @@ func TestCoupon_refusesAMemoryOfEachServersOwn(t *testing.T) {
 	require.Contains(t, printed, `coupon: invalid value "memory" for flag -backend: each process would have a memory of its own`)
 }
 
-func TestLong_couponOversellsWithoutTheGuard(t *testing.T) {
+func TestWeekly_couponOversellsWithoutTheGuard(t *testing.T) {
 	leftout.IfShort(t)
 	t.Parallel()
 	file, open := stagetest.Database(t)
@@ -90,7 +90,7 @@ func TestLong_couponOversellsWithoutTheGuard(t *testing.T) {
 	require.Contains(t, printed, "THE PROMISE WAS BROKEN")
 }
 
-func TestLong_couponEndsWithAllItsServersAlsoAFrozenOne(t *testing.T) {
+func TestWeekly_couponEndsWithAllItsServersAlsoAFrozenOne(t *testing.T) {
 	leftout.IfShort(t)
 	t.Parallel()
 	for _, how := range []struct {

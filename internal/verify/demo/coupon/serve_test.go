@@ -94,7 +94,7 @@ func TestServe_answersAsTheReadmeSays(t *testing.T) {
 	stagetest.OnOneBackend(t, answersAsTheReadmeSays)
 }
 
-func TestLong_serveAnswersAsTheReadmeSaysOnEachBackend(t *testing.T) {
+func TestWeekly_serveAnswersAsTheReadmeSaysOnEachBackend(t *testing.T) {
 	leftout.IfShort(t)
 	stagetest.OnEachBackend(t, answersAsTheReadmeSays)
 }

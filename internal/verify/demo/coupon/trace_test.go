@@ -183,7 +183,7 @@ func requireMetrics(t *testing.T, page string) {
 	require.Regexp(t, `(?m)^onerun_adapter_outcomes_total\{.*onerun_result="replayed".*\} 1$`, page)
 }
 
-func TestLong_traceShowsTheWholeCrowd(t *testing.T) {
+func TestWeekly_traceShowsTheWholeCrowd(t *testing.T) {
 	leftout.IfShort(t)
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "spans.jsonl")

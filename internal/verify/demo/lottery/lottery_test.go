@@ -95,7 +95,7 @@ func TestUI_showsTheDrawAndItsTicks(t *testing.T) {
 
 func TestLottery_drawsEachRoundOnce(t *testing.T) { stagetest.OnOneBackend(t, drawsEachRoundOnce) }
 
-func TestLong_lotteryDrawsEachRoundOnceOnEachBackend(t *testing.T) {
+func TestWeekly_lotteryDrawsEachRoundOnceOnEachBackend(t *testing.T) {
 	leftout.IfShort(t)
 	stagetest.OnEachBackend(t, drawsEachRoundOnce)
 }
@@ -113,7 +113,7 @@ func drawsEachRoundOnce(t *testing.T, args ...string) {
 	require.Contains(t, printed, "The promise was kept.")
 }
 
-func TestLong_lotteryDrawsEachRoundOnceAgainOnARedisThatIsUsedAgain(t *testing.T) {
+func TestWeekly_lotteryDrawsEachRoundOnceAgainOnARedisThatIsUsedAgain(t *testing.T) {
 	leftout.IfShort(t)
 	t.Parallel()
 	addr := redistest.Start(t).Addr()
@@ -125,7 +125,7 @@ func TestLong_lotteryDrawsEachRoundOnceAgainOnARedisThatIsUsedAgain(t *testing.T
 	}
 }
 
-func TestLong_lotteryHasTooManyWinnersWithoutTheGuard(t *testing.T) {
+func TestWeekly_lotteryHasTooManyWinnersWithoutTheGuard(t *testing.T) {
 	leftout.IfShort(t)
 	t.Parallel()
 	file, open := stagetest.Database(t)
@@ -139,7 +139,7 @@ func TestLong_lotteryHasTooManyWinnersWithoutTheGuard(t *testing.T) {
 	require.Contains(t, printed, "THE PROMISE WAS BROKEN")
 }
 
-func TestLong_lotteryAnotherReplicaTakesOverFromOneThatWasKilled(t *testing.T) {
+func TestWeekly_lotteryAnotherReplicaTakesOverFromOneThatWasKilled(t *testing.T) {
 	leftout.IfShort(t)
 	stagetest.OnEachBackend(t, func(t *testing.T, args ...string) {
 		file, open := stagetest.Database(t)
@@ -164,7 +164,7 @@ func TestLong_lotteryAnotherReplicaTakesOverFromOneThatWasKilled(t *testing.T) {
 	})
 }
 
-func TestLong_lotteryEndsWithAllItsReplicas(t *testing.T) {
+func TestWeekly_lotteryEndsWithAllItsReplicas(t *testing.T) {
 	leftout.IfShort(t)
 	t.Parallel()
 	for _, how := range []struct {
