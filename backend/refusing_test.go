@@ -23,7 +23,7 @@ func TestSuite_serviceThatParsesLua(t *testing.T) {
 	onEach(t, guardtest.RunExclusion, parsingPlace)
 }
 
-func TestLong_suiteOnAServiceThatParsesLua(t *testing.T) {
+func TestWeekly_suiteOnAServiceThatParsesLua(t *testing.T) {
 	redistest.Long(t)
 	onEach(t, guardtest.Run, parsingPlace)
 }

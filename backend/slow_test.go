@@ -39,7 +39,7 @@ func TestSlow_aServerCostsNothingWhateverTheClientsTimeouts(t *testing.T) {
 	}
 }
 
-func TestLong_aServerSlowerThanTheClientsDefaultTimeoutCostsNothing(t *testing.T) {
+func TestWeekly_aServerSlowerThanTheClientsDefaultTimeoutCostsNothing(t *testing.T) {
 	redistest.Long(t)
 	for _, c := range []slowCell{
 		{1, 14 * time.Second, 3200 * time.Millisecond, -1, 10},
@@ -104,7 +104,7 @@ func (c slowCell) test(t *testing.T) {
 }
 
 // The round trips of a new connection take longer than the claim may: they are made up for.
-func TestLong_aConnectionThatIsSlowToMakeIsMadeAllTheSame(t *testing.T) {
+func TestWeekly_aConnectionThatIsSlowToMakeIsMadeAllTheSame(t *testing.T) {
 	redistest.Long(t)
 	server := redistest.Start(t)
 	p := redistest.StartProxy(t, server.Addr())

@@ -91,7 +91,7 @@ func TestLong_suiteOnACluster(t *testing.T) {
 	})
 }
 
-func TestLong_suiteOnSentinel(t *testing.T) {
+func TestWeekly_suiteOnSentinel(t *testing.T) {
 	redistest.Long(t)
 	onEach(t, guardtest.Run, func(t *testing.T) place {
 		sentinel := redistest.StartSentinel(t)
@@ -100,13 +100,13 @@ func TestLong_suiteOnSentinel(t *testing.T) {
 }
 
 // With the race detector, miniredis takes milliseconds for a script. The random part of the suite
-// makes all calls of a lease; TestLong_suiteOnMiniredis runs the rest, too.
+// makes all calls of a lease; TestWeekly_suiteOnMiniredis runs the rest, too.
 func TestSuite_miniredis(t *testing.T) {
 	t.Parallel()
 	onEach(t, guardtest.RunExclusion, miniredisPlace)
 }
 
-func TestLong_suiteOnMiniredis(t *testing.T) {
+func TestWeekly_suiteOnMiniredis(t *testing.T) {
 	redistest.Long(t)
 	onEach(t, guardtest.Run, miniredisPlace)
 }

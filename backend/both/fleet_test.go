@@ -68,7 +68,7 @@ func roll(t *testing.T, r rollout, path []string, while time.Duration) {
 }
 
 // Six processes move, one after the other, in all stages. No two hold the lock at the same time,
-// and fences grow across the stages. TestLong_rollouts has the other moves.
+// and fences grow across the stages. TestWeekly_rollouts has the other moves.
 func TestRollout_hasNoGap(t *testing.T) {
 	t.Parallel()
 	for _, r := range rollouts[:1] {
@@ -80,7 +80,7 @@ func TestRollout_hasNoGap(t *testing.T) {
 }
 
 // There and back again.
-func TestLong_rollouts(t *testing.T) {
+func TestWeekly_rollouts(t *testing.T) {
 	redistest.Long(t)
 	path := append(append([]string(nil), stages...), "both", "old")
 	for _, r := range rollouts {

@@ -88,7 +88,7 @@ func redisSuite(t *testing.T, from, to string, owners bool) guardtest.Backend {
 	}
 }
 
-// The whole suite on each of them is in TestLong_suite.
+// TestLong_suite runs the whole suite on one of them, and TestWeekly_suite on each.
 func TestSuite_redis(t *testing.T) {
 	t.Parallel()
 	for _, m := range moves {
@@ -100,6 +100,11 @@ func TestSuite_redis(t *testing.T) {
 }
 
 func TestLong_suite(t *testing.T) {
+	redistest.Long(t)
+	guardtest.Run(t, redisSuite(t, "single", "reentrant", false))
+}
+
+func TestWeekly_suite(t *testing.T) {
 	redistest.Long(t)
 	for _, m := range moves {
 		t.Run(m.from+" to "+m.to, func(t *testing.T) {

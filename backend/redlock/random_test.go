@@ -59,10 +59,10 @@ func (r *resource) write(fence uint64) (ok bool) {
 // valid, unless nodes have forgotten held leases. In that case, the resource keeps the older
 // holder out.
 func TestFences_growOverRandomFailures(t *testing.T) {
-	growOverRandomFailures(t, 12*time.Second, 25)
+	growOverRandomFailures(t, 6*time.Second, 10)
 }
 
-func TestLong_fencesGrowOverRandomFailures(t *testing.T) {
+func TestWeekly_fencesGrowOverRandomFailures(t *testing.T) {
 	redistest.Long(t)
 	growOverRandomFailures(t, 40*time.Second, 80)
 }

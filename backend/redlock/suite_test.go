@@ -49,22 +49,27 @@ func memories(n int) (nodes []guard.Locker) {
 }
 
 // The other tests of this package have nodes of single, so that those run the random part of the
-// suite only; TestLong_suiteOnFiveServers runs the rest, too.
+// suite only; TestLong_suiteOnThreeServers runs the rest, too.
 func TestSuite_fiveServers(t *testing.T) {
 	t.Parallel()
-	onFiveServers(t, map[string]func(*testing.T, guardtest.Backend){
+	onServers(t, 5, map[string]func(*testing.T, guardtest.Backend){
 		"single": guardtest.RunExclusion, "reentrant": guardtest.RunExclusion,
 	})
 }
 
-func TestLong_suiteOnFiveServers(t *testing.T) {
+func TestLong_suiteOnThreeServers(t *testing.T) {
 	redistest.Long(t)
-	onFiveServers(t, map[string]func(*testing.T, guardtest.Backend){"single": guardtest.Run, "reentrant": guardtest.Run})
+	onServers(t, 3, map[string]func(*testing.T, guardtest.Backend){"single": guardtest.Run})
 }
 
-// onFiveServers runs the suite, or a part of it, over five servers that nothing else uses
+func TestWeekly_suiteOnFiveServers(t *testing.T) {
+	redistest.Long(t)
+	onServers(t, 5, map[string]func(*testing.T, guardtest.Backend){"reentrant": guardtest.Run})
+}
+
+// onServers runs the suite, or a part of it, over so many servers that nothing else uses
 // meanwhile, by the backend that is the node on each.
-func onFiveServers(t *testing.T, runs map[string]func(*testing.T, guardtest.Backend)) {
+func onServers(t *testing.T, n int, runs map[string]func(*testing.T, guardtest.Backend)) {
 	kinds := map[string]func(t testing.TB, s *redistest.Server) guard.Locker{
 		"single":    func(t testing.TB, s *redistest.Server) guard.Locker { return single.New(s.Client(t)) },
 		"reentrant": func(t testing.TB, s *redistest.Server) guard.Locker { return reentrant.New(s.Client(t)) },
@@ -74,7 +79,7 @@ func onFiveServers(t *testing.T, runs map[string]func(*testing.T, guardtest.Back
 		node := kinds[name]
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			servers := redistest.StartN(t, 5)
+			servers := redistest.StartN(t, n)
 			var admins []*redis.Client
 			for _, s := range servers {
 				admins = append(admins, s.Client(t))

@@ -86,7 +86,6 @@ func TestLong_readWriteSharesRedissonsLocks(t *testing.T) {
 		{"standalone", "k", standalone, readWriteChecks},
 		{"standalone, ends", "k", standalone, readWriteEnds},
 		{"Cluster", "{tenant}:k", onCluster(redissontest.Auto), readWriteChecks},
-		{"Cluster, plain names", "k", onCluster(redissontest.Auto), readWriteChecks},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			for name, check := range c.checks {

@@ -28,7 +28,7 @@ func TestLong_suiteWithReadWrite(t *testing.T) {
 	guardtest.Run(t, backend)
 }
 
-func TestLong_suiteWithReadWriteOnACluster(t *testing.T) {
+func TestWeekly_suiteWithReadWriteOnACluster(t *testing.T) {
 	redistest.Long(t)
 	cluster := redistest.StartCluster(t)
 	guardtest.Run(t, readWriteSuite(func(t testing.TB) redis.UniversalClient { return cluster.Client(t) }, cluster.Nodes...))

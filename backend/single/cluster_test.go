@@ -218,7 +218,7 @@ func TestStart_leavesBehindAClusterThatDoesNotSayWhereKeysAre(t *testing.T) {
 
 // go-redis closes the clients of nodes that have left a Cluster. Callers that meet one have not
 // closed anything: a waiter would give up after that error.
-func TestLong_noCallerHearsOfAClientThatGoRedisHasClosed(t *testing.T) {
+func TestWeekly_noCallerHearsOfAClientThatGoRedisHasClosed(t *testing.T) {
 	leftout.IfShort(t)
 	t.Parallel()
 	cluster := redistest.StartCluster(t)

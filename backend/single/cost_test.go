@@ -67,18 +67,18 @@ func TestDo_aloneCostsNothingForSharing(t *testing.T) {
 }
 
 // Not parallel: it counts goroutines.
-func TestLong_tenThousandHeldLeasesShareOneGoroutineAndFewPipelines(t *testing.T) {
+func TestLong_manyHeldLeasesShareOneGoroutineAndFewPipelines(t *testing.T) {
 	leftout.IfShort(t)
 	server := redistest.Start(t)
 	rdb := server.Client(t)
-	const ttl = 6 * time.Second
+	const ttl = 15 * time.Second // a third is left if the machine pauses for another
 	g := newGuard(t, rdb, guard.WithTTL(ttl))
 	first, err := g.Acquire(t.Context(), "first")
 	require.NoError(t, err)
 	before := runtime.NumGoroutine()
 
 	leases := []*guard.Lease{first}
-	for i := range 10_000 {
+	for i := range 2000 {
 		lease, err := g.Acquire(t.Context(), fmt.Sprint("k", i))
 		require.NoError(t, err)
 		leases = append(leases, lease)
@@ -99,7 +99,7 @@ func TestLong_tenThousandHeldLeasesShareOneGoroutineAndFewPipelines(t *testing.T
 
 	now, cancel := context.WithCancel(t.Context())
 	cancel()
-	require.ErrorContains(t, g.Close(now), "10001 leases were revoked")
+	require.ErrorContains(t, g.Close(now), "2001 leases were revoked")
 }
 
 // reads returns how often the server has read from a connection: about once for each pipeline.

@@ -52,7 +52,7 @@ func TestLong_suiteWithPlainKeys(t *testing.T) {
 	guardtest.Run(t, backend)
 }
 
-func TestLong_suiteWithPlainKeysOnACluster(t *testing.T) {
+func TestWeekly_suiteWithPlainKeysOnACluster(t *testing.T) {
 	redistest.Long(t)
 	cluster := redistest.StartCluster(t)
 	connect := func(t testing.TB) redis.UniversalClient { return cluster.Client(t) }

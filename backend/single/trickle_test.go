@@ -74,7 +74,7 @@ func (l *trickle) pass(to io.Writer, from io.Reader) {
 
 // An answer to a renewal takes 100 ms on a link that passes a byte each 25 ms. That is far less
 // than there is time for.
-func TestLong_leasesAreRenewedOverALinkThatTrickles(t *testing.T) {
+func TestWeekly_leasesAreRenewedOverALinkThatTrickles(t *testing.T) {
 	redistest.Long(t)
 	server := redistest.Start(t)
 	link := startTrickle(t, server.Addr())
