@@ -30,10 +30,11 @@ type backlog struct {
 
 // A queue has the tasks of one key.
 type queue struct {
-	tasks []waiter
-	last  waiter // the one that was woken last
-	stop  func() // ends the watch
-	timer *time.Timer
+	tasks  []waiter
+	last   waiter // the one that was woken last
+	waking bool   // asynq does not have that one yet
+	stop   func() // ends the watch
+	timer  *time.Timer
 }
 
 // A waiter is a task that asynq has set aside.
@@ -131,7 +132,7 @@ func (b *backlog) next(key string, since time.Time) (next waiter, ok bool) {
 		return waiter{}, false
 	}
 	q.tasks[i].woken = now
-	q.last = q.tasks[i]
+	q.last, q.waking = q.tasks[i], true
 	for _, w := range q.tasks {
 		if !w.woken.IsZero() {
 			woken++
@@ -147,14 +148,24 @@ func (b *backlog) next(key string, since time.Time) (next waiter, ok bool) {
 	return q.last, true
 }
 
-// last returns the task of the key that was woken last, or the zero value.
-func (b *backlog) last(key string) waiter {
+// last returns the task of the key that was woken last, or the zero value, and whether asynq has
+// yet to be told to run it.
+func (b *backlog) last(key string) (last waiter, waking bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if q := b.keys[key]; q != nil {
-		return q.last
+		return q.last, q.waking
 	}
-	return waiter{}
+	return waiter{}, false
+}
+
+// woke notes that asynq has been told to run the task that next returned.
+func (b *backlog) woke(key, id string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if q := b.keys[key]; q != nil && q.last.id == id {
+		q.waking = false
+	}
 }
 
 // lookAfter looks at the key after a time, if tasks of it wait then. A time of 0 is not known.
@@ -242,8 +253,13 @@ func (d *delivery) wakeNext() {
 func (m *middleware) wakeNext(key string, since time.Time) bool {
 	for {
 		w, ok := m.backlog.next(key, since)
-		if !ok || m.wake(w) {
-			return ok
+		if !ok {
+			return false
+		}
+		woken := m.wake(w)
+		m.backlog.woke(key, w.id)
+		if woken {
+			return true
 		}
 		since = w.woken
 	}
@@ -281,7 +297,7 @@ func (m *middleware) freed(ctx context.Context, key string, ended bool) {
 		if err != nil && (!ended || ctx.Err() != nil || errors.Is(err, guard.ErrBusy)) {
 			return
 		}
-		if !m.isComing(m.backlog.last(key)) {
+		if !m.isComing(key) {
 			m.wakeNext(key, looked)
 			return
 		}
@@ -290,11 +306,12 @@ func (m *middleware) freed(ctx context.Context, key string, ended bool) {
 
 // isComing reports whether a task that was woken is about to ask for its key. Otherwise a second
 // one could get the key first.
-func (m *middleware) isComing(w waiter) bool {
+func (m *middleware) isComing(key string) bool {
+	w, waking := m.backlog.last(key)
 	switch ago := time.Since(w.woken); {
 	case ago > maxComing:
 		return false // also if there is none
-	case ago < taskCheckInterval:
+	case waking, ago < taskCheckInterval:
 		return true
 	default:
 		info, err := m.inspector.GetTaskInfo(w.queue, w.id)

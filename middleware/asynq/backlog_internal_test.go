@@ -43,7 +43,15 @@ func TestBacklog_wakesTasksInTheirOrder(t *testing.T) {
 	w, ok := b.next("k", time.Now())
 	require.True(t, ok)
 	require.Equal(t, "1", w.id)
-	require.Equal(t, "1", b.last("k").id)
+	last, waking := b.last("k")
+	require.Equal(t, "1", last.id)
+	require.True(t, waking)
+	b.woke("k", "2") // an earlier one
+	b.woke("k", "1")
+	_, waking = b.last("k")
+	require.False(t, waking)
+	last, _ = b.last("none")
+	require.Zero(t, last)
 }
 
 func TestBacklog_wakesOneTaskForOneRun(t *testing.T) {
@@ -139,7 +147,7 @@ func TestBacklog_forgetsWhatHasComeBackWhenItIsFull(t *testing.T) {
 		require.True(t, ok)
 		require.Equal(t, "1", w.id)
 		for i := range maxBacklog {
-			b.add("k", "", waiter{id: fmt.Sprint("more ", i), until: soon})
+			b.add(fmt.Sprint("k", i/4), "", waiter{id: fmt.Sprint("more ", i), until: soon})
 		}
 		require.Equal(t, maxBacklog, b.count, "what is beyond it is not remembered")
 	})

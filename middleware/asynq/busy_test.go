@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-1795987d/onerun/guard"
@@ -74,34 +76,60 @@ func TestRequeue_bringsTasksBackOneAfterTheOtherInTheirOrder(t *testing.T) {
 	}
 }
 
-// A task that was brought is with a worker, which has not asked for its key yet: on a busy
-// machine, that takes a while.
-func TestRequeue_bringsNoTaskBeforeTheOneThatIsAboutToAsk(t *testing.T) {
-	t.Parallel()
-	s, w := newAqSite(t), newAqWork(t)
-	var slow atomic.Bool
-	m := s.middleware(t, func(ctx context.Context, task *asynq.Task) (string, error) {
-		if slow.Load() && string(task.Payload()) == aqJSON("k", "1") {
+// A slowRunTask has the first command that makes a task pending take a while, when it is armed.
+type slowRunTask struct{ armed atomic.Bool }
+
+func (*slowRunTask) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (*slowRunTask) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (h *slowRunTask) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if slices.Contains(cmd.Args(), any("asynq:{default}:pending")) && h.armed.Swap(false) {
 			time.Sleep(200 * time.Millisecond) // the machine
 		}
-		return guardasynq.FromJSON("key")(ctx, task)
-	}, guardasynq.WithWait(0), guardasynq.WithDelay(10*time.Minute))
-	s.serve(t, aqConfig(), m(w))
-	t.Cleanup(w.release)
-	s.enqueue(t, "import", aqJSON("k", "holder"))
-	run := w.next(t)
-	for _, id := range []string{"1", "2"} {
-		s.enqueue(t, "import", aqJSON("k", id), asynq.TaskID(id))
-		s.awaitState(t, id, asynq.TaskStateRetry)
+		return next(ctx, cmd)
 	}
-	slow.Store(true)
-	for _, id := range []string{"1", "2"} {
-		run.returns(nil)
-		run = w.next(t)
-		require.Equal(t, id, run.id)
+}
+
+// A task was woken, and asynq does not have it yet, or its worker has not asked for its key. On a
+// busy machine, both take a while.
+func TestRequeue_bringsNoTaskBeforeTheOneThatIsAboutToAsk(t *testing.T) {
+	t.Parallel()
+	for _, slow := range []string{"asynq", "the worker"} {
+		t.Run(slow+" is slow", func(t *testing.T) {
+			t.Parallel()
+			s, w := newAqSite(t), newAqWork(t)
+			var armed atomic.Bool
+			var queue slowRunTask
+			rdb := s.Client(t)
+			rdb.AddHook(&queue)
+			m := s.middleware(t, func(ctx context.Context, task *asynq.Task) (string, error) {
+				if armed.Load() && string(task.Payload()) == aqJSON("k", "1") {
+					time.Sleep(200 * time.Millisecond) // the machine
+				}
+				return guardasynq.FromJSON("key")(ctx, task)
+			}, guardasynq.WithWait(0), guardasynq.WithDelay(10*time.Minute), guardasynq.WithClient(s.client, asynq.NewInspectorFromRedisClient(rdb)))
+			s.serve(t, aqConfig(), m(w))
+			t.Cleanup(w.release)
+			s.enqueue(t, "import", aqJSON("k", "holder"))
+			run := w.next(t)
+			for _, id := range []string{"1", "2"} {
+				s.enqueue(t, "import", aqJSON("k", id), asynq.TaskID(id))
+				s.awaitState(t, id, asynq.TaskStateRetry)
+			}
+			queue.armed.Store(slow == "asynq")
+			armed.Store(slow != "asynq")
+			for _, id := range []string{"1", "2"} {
+				run.returns(nil)
+				run = w.next(t)
+				require.Equal(t, id, run.id)
+			}
+			run.returns(nil)
+			s.awaitEmpty(t)
+		})
 	}
-	run.returns(nil)
-	s.awaitEmpty(t)
 }
 
 // The store announces the end of a run before the run itself brings a task. A second task that was

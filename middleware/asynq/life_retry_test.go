@@ -28,7 +28,7 @@ func TestMaxRetry_zeroLosesNothingToABusyKey(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			const tasks = 50
+			const tasks = 20
 			s := newLifeSite(t)
 			var ids []string
 			for i := range tasks {

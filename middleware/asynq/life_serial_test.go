@@ -3,7 +3,6 @@ package guardasynq_test
 import (
 	"context"
 	"fmt"
-	"sync"
 	"testing"
 	"time"
 
@@ -12,28 +11,6 @@ import (
 
 	guardasynq "github.com/seed-1795987d/onerun/middleware/asynq"
 )
-
-// lifeBusy adds up for how long workers are busy with the tasks of each customer, whether they run
-// or are postponed.
-type lifeBusy struct {
-	mu  sync.Mutex
-	sum map[string]time.Duration
-}
-
-func (b *lifeBusy) watch(next asynq.Handler) asynq.Handler {
-	return asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
-		start := time.Now()
-		defer func() {
-			b.mu.Lock()
-			defer b.mu.Unlock()
-			if b.sum == nil {
-				b.sum = map[string]time.Duration{}
-			}
-			b.sum[lifePayload(task).Customer] += time.Since(start)
-		}()
-		return next.ProcessTask(ctx, task)
-	})
-}
 
 // enqueueMany enqueues n tasks of the customer, and returns their IDs.
 func (s *lifeSite) enqueueMany(t *testing.T, n int, customer string, opts ...asynq.Option) (ids []string) {
@@ -45,45 +22,38 @@ func (s *lifeSite) enqueueMany(t *testing.T, n int, customer string, opts ...asy
 	return ids
 }
 
+// The first of a customer's tasks runs until all tasks of the others are done. The rest of that
+// customer's tasks came before those.
 func TestSerial_aCustomersTasksDoNotKeepOthersFromTheWorkers(t *testing.T) {
 	t.Parallel()
 	s := newLifeSite(t)
-	const work = 50 * time.Millisecond
-	ids := s.enqueueMany(t, 100, "one")
-	for i := range 200 {
+	var book lifeBook
+	gate := make(chan struct{})
+	h := book.keep(func(_ context.Context, task *asynq.Task) error {
+		if begun, _ := book.runs("one"); lifePayload(task).Customer == "one" && len(begun) == 1 {
+			select {
+			case <-gate:
+			case <-t.Context().Done():
+			}
+		}
+		return nil
+	})
+	s.serve(t, s.middleware(t, guardasynq.WithDelay(10*time.Minute))(h))
+	ids := s.enqueueMany(t, 20, "one")
+	book.awaitRuns(t, "one", 1)
+	for i := range 20 {
 		ids = append(ids, s.enqueueMany(t, 1, fmt.Sprint("other ", i))...)
 	}
-	var book lifeBook
-	var busy lifeBusy
-	start := time.Now()
-	s.serve(t, busy.watch(s.middleware(t, guardasynq.WithDelay(5*time.Second))(book.keep(func(context.Context, *asynq.Task) error {
-		time.Sleep(work) // the work
-		return nil
-	}))), func(c *asynq.Config) { c.Concurrency = 10 })
+	for i := range 20 {
+		lifeUntil(t, "the others are done", func() bool {
+			_, ended := book.runs(fmt.Sprint("other ", i))
+			return len(ended) == 1
+		})
+	}
+	begun, _ := book.runs("one")
+	require.Len(t, begun, 1)
+	close(gate)
 	require.Zero(t, s.awaitEmpty(t))
-	all := time.Since(start)
 	book.requireOnce(t, ids)
 	require.Equal(t, 1, book.together())
-	require.GreaterOrEqual(t, all, 100*work)
-
-	_, ended := book.runs("one")
-	last, before := time.Time{}, 0
-	for i := range 200 {
-		_, other := book.runs(fmt.Sprint("other ", i))
-		if other[0].at.After(last) {
-			last = other[0].at
-		}
-	}
-	for _, e := range ended {
-		if e.at.Before(last) {
-			before++
-		}
-	}
-	require.Less(t, before, 80, "the others were done by then")
-	busy.mu.Lock()
-	defer busy.mu.Unlock()
-	// One runs, and a worker that postpones a task waits for a CPU on a busy machine.
-	require.Less(t, busy.sum["one"], 4*all, "on average, less than four of ten workers are busy with the one customer")
-	t.Logf("%v in all; the others after %v, with %d of the hundred; %.2f workers busy with those; %d times postponed",
-		all, last.Sub(start), before, busy.sum["one"].Seconds()/all.Seconds(), len(s.seen.of(resultPostponed)))
 }

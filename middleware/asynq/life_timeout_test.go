@@ -173,7 +173,7 @@ func TestTimeout_aTaskThatAsynqTakesBackLeavesTheKeyBusyUntilTheHandlerReturns(t
 
 // asynq's own lease is 30 s long. Its Redis refuses to write, as it has no memory left, so that no
 // heartbeat can prolong it; the guard's is another Redis.
-func TestLong_aLostLeaseOfAsynqLeavesTheKeyBusyUntilTheHandlerReturns(t *testing.T) {
+func TestWeekly_aLostLeaseOfAsynqLeavesTheKeyBusyUntilTheHandlerReturns(t *testing.T) {
 	redistest.Long(t)
 	s := newLifeSite(t)
 	var book lifeBook

@@ -102,30 +102,29 @@ var deployedSpecs = map[string][2]string{
 func TestDeploys_theNewSpecOwesItsTicksWhateverTheOldOneDoes(t *testing.T) {
 	for name, specs := range deployedSpecs {
 		for _, catchUp := range allCatchUps {
-			for _, crash := range []bool{false, true} {
-				t.Run(fmt.Sprint(name, ", ", catchUp, ", crash ", crash), func(t *testing.T) {
-					inCloud(t, func(t *testing.T, c *cloud) {
-						d := &deploy{cloud: c, specs: specs, opts: []guardscheduler.Option{guardscheduler.WithCatchUp(catchUp)}}
-						d.begin(0)
-						time.Sleep(55*time.Minute + 3*time.Second)
+			crash := catchUp > 0 // TestLong_deploys… has the others
+			t.Run(fmt.Sprint(name, ", ", catchUp, ", crash ", crash), func(t *testing.T) {
+				inCloud(t, func(t *testing.T, c *cloud) {
+					d := &deploy{cloud: c, specs: specs, opts: []guardscheduler.Option{guardscheduler.WithCatchUp(catchUp)}}
+					d.begin(0)
+					time.Sleep(55*time.Minute + 3*time.Second)
+					d.begin(1)
+					time.Sleep(20 * time.Minute)
+					d.end(0, crash)
+					time.Sleep(3 * time.Minute)
+					d.begin(0)
+					time.Sleep(7 * time.Minute)
+					d.end(1, crash)
+					time.Sleep(4 * time.Hour)
+					if catchUp == 100 {
 						d.begin(1)
-						time.Sleep(20 * time.Minute)
-						d.end(0, crash)
-						time.Sleep(3 * time.Minute)
-						d.begin(0)
-						time.Sleep(7 * time.Minute)
-						d.end(1, crash)
-						time.Sleep(4 * time.Hour)
-						if catchUp == 100 {
-							d.begin(1)
-							time.Sleep(2 * time.Minute)
-							require.Empty(t, d.missed)
-						}
-						d.finish()
-						d.check(t)
-					})
+						time.Sleep(2 * time.Minute)
+						require.Empty(t, d.missed)
+					}
+					d.finish()
+					d.check(t)
 				})
-			}
+			})
 		}
 	}
 }
@@ -160,10 +159,20 @@ func TestDeploys_theNewSpecSettlesTheTicksOfTheOldOneBeforeIt(t *testing.T) {
 
 func TestLong_deploysInAnyOrderLoseNoTickAndEnqueueNoneTwice(t *testing.T) {
 	redistest.Long(t)
+	deploysInAnyOrder(t, 0, 2)
+}
+
+func TestWeekly_deploysInAnyOrderLoseNoTickAndEnqueueNoneTwice(t *testing.T) {
+	redistest.Long(t)
+	deploysInAnyOrder(t, 2, 40)
+}
+
+func deploysInAnyOrder(t *testing.T, from, to uint64) {
+	t.Helper()
 	for name, specs := range deployedSpecs {
 		for _, catchUp := range allCatchUps {
 			t.Run(fmt.Sprint(name, ", ", catchUp), func(t *testing.T) {
-				for seed := range uint64(20) {
+				for seed := from; seed < to; seed++ {
 					inCloud(t, func(t *testing.T, c *cloud) {
 						r := rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // reproducible
 						d := &deploy{cloud: c, specs: specs, opts: []guardscheduler.Option{guardscheduler.WithCatchUp(catchUp)}}
