@@ -43,53 +43,33 @@ func endedContextChecks() []string {
 
 func brokenContexts() []broken {
 	return []broken{
-		{
-			name: "the context is ignored",
-			backend: calls(func(ctx context.Context, _ driver.Op, _ driver.Claim, call func(context.Context) error) error {
-				return call(context.WithoutCancel(ctx))
-			}),
-			caughtBy: endedContextChecks(),
-		},
-		{
-			name: "a call whose context has ended takes effect",
-			backend: calls(func(ctx context.Context, op driver.Op, c driver.Claim, call func(context.Context) error) error {
-				err := call(context.WithoutCancel(ctx))
-				if ctx.Err() != nil {
-					err = driver.NewStoreError("late", op, c.Key, ctx.Err())
-				}
-				return err
-			}),
-			caughtBy: endedContextChecks(),
-		},
-		{
-			name: "errors are not StoreErrors",
-			backend: calls(func(ctx context.Context, _ driver.Op, _ driver.Claim, call func(context.Context) error) error {
-				return errors.Unwrap(errors.Unwrap(call(ctx)))
-			}),
-			caughtBy: endedContextChecks(),
-		},
-		{
-			name: "errors do not say what failed",
-			backend: calls(func(ctx context.Context, _ driver.Op, c driver.Claim, call func(context.Context) error) error {
-				var store *guard.StoreError
-				err := call(ctx)
-				if errors.As(err, &store) {
-					return driver.NewStoreError("vague", "call", c.Key, ctx.Err())
-				}
-				return err
-			}),
-			caughtBy: endedContextChecks(),
-		},
-		{
-			name: "errors are permanent",
-			backend: calls(func(ctx context.Context, op driver.Op, c driver.Claim, call func(context.Context) error) error {
-				if err := call(ctx); err != nil {
-					return &guard.StoreError{Backend: "hopeless", Op: op, Key: c.Key, Kind: driver.KindClosed, Err: err}
-				}
-				return nil
-			}),
-			caughtBy: endedContextChecks(),
-		},
+		{"the context is ignored", calls(func(ctx context.Context, _ driver.Op, _ driver.Claim, call func(context.Context) error) error {
+			return call(context.WithoutCancel(ctx))
+		}), endedContextChecks()},
+		{"a call whose context has ended takes effect", calls(func(ctx context.Context, op driver.Op, c driver.Claim, call func(context.Context) error) error {
+			err := call(context.WithoutCancel(ctx))
+			if ctx.Err() != nil {
+				err = driver.NewStoreError("late", op, c.Key, ctx.Err())
+			}
+			return err
+		}), endedContextChecks()},
+		{"errors are not StoreErrors", calls(func(ctx context.Context, _ driver.Op, _ driver.Claim, call func(context.Context) error) error {
+			return errors.Unwrap(errors.Unwrap(call(ctx)))
+		}), endedContextChecks()},
+		{"errors do not say what failed", calls(func(ctx context.Context, _ driver.Op, c driver.Claim, call func(context.Context) error) error {
+			var store *guard.StoreError
+			err := call(ctx)
+			if errors.As(err, &store) {
+				return driver.NewStoreError("vague", "call", c.Key, ctx.Err())
+			}
+			return err
+		}), endedContextChecks()},
+		{"errors are permanent", calls(func(ctx context.Context, op driver.Op, c driver.Claim, call func(context.Context) error) error {
+			if err := call(ctx); err != nil {
+				return &guard.StoreError{Backend: "hopeless", Op: op, Key: c.Key, Kind: driver.KindClosed, Err: err}
+			}
+			return nil
+		}), endedContextChecks()},
 	}
 }
 
@@ -104,22 +84,16 @@ func brokenFreezes() []broken {
 			name: "a call waits for a frozen store", backend: serverBackend(&server{ignoresContext: true}, same),
 			caughtBy: append([]string{"a batch on a frozen store is answered after its context has ended"}, frozen...),
 		},
-		{
-			name: "a call returns from a frozen store too late",
-			backend: calls(func(ctx context.Context, _ driver.Op, _ driver.Claim, call func(context.Context) error) error {
-				err := call(ctx)
-				if err != nil {
-					time.Sleep(200 * time.Millisecond)
-				}
-				return err
-			}),
-			caughtBy: frozen,
-		},
-		{
-			name:     "a late call has another ID",
-			backend:  serverBackend(&server{late: func(c driver.Claim) driver.Claim { c.ID += " again"; return c }}, same),
-			caughtBy: []string{"a store works again after a freeze"},
-		},
+		{"a call returns from a frozen store too late", calls(func(ctx context.Context, _ driver.Op, _ driver.Claim, call func(context.Context) error) error {
+			err := call(ctx)
+			if err != nil {
+				time.Sleep(200 * time.Millisecond)
+			}
+			return err
+		}), frozen},
+		{"a late call has another ID", serverBackend(&server{late: func(c driver.Claim) driver.Claim { c.ID += " again"; return c }}, same), []string{
+			"a store works again after a freeze",
+		}},
 	}
 }
 
@@ -154,96 +128,60 @@ func brokenBatches() []broken {
 	reports := []string{"a batch of renewals reports on each claim"}
 	both := append([]string{"a batch whose context has ended reports an error for each claim"}, reports...)
 	return []broken{
-		{
-			name: "a batch of renewals has one answer for all claims",
-			backend: wrapped(func(l guard.Locker) guard.Locker {
-				return &batcher{l, driver.OpRenew, func(ctx context.Context, claims []driver.Claim, done done) {
-					all := true
-					for _, c := range claims {
-						held, _ := l.Renew(ctx, c)
-						all = all && held
-					}
-					for i := range claims {
-						done(i, driver.Answer{Held: all}, nil)
-					}
-				}}
-			}),
-			caughtBy: both,
-		},
-		{
-			name: "a batch of renewals is not sent",
-			backend: wrapped(func(l guard.Locker) guard.Locker {
-				return &batcher{l, driver.OpRenew, func(_ context.Context, claims []driver.Claim, done done) {
-					for i := range claims {
-						done(i, driver.Answer{Held: true}, nil)
-					}
-				}}
-			}),
-			caughtBy: both,
-		},
-		{
-			name: "a batch of renewals is cut short",
-			backend: answeringBatches(driver.OpRenew, func(i int, a driver.Answer, err error, done done) {
-				if i < 200 {
-					done(i, a, err)
+		{"a batch of renewals has one answer for all claims", wrapped(func(l guard.Locker) guard.Locker {
+			return &batcher{l, driver.OpRenew, func(ctx context.Context, claims []driver.Claim, done done) {
+				all := true
+				for _, c := range claims {
+					held, _ := l.Renew(ctx, c)
+					all = all && held
 				}
-			}),
-			caughtBy: reports,
-		},
-		{
-			name: "a batch of renewals is answered twice",
-			backend: answeringBatches(driver.OpRenew, func(i int, a driver.Answer, err error, done done) {
+				for i := range claims {
+					done(i, driver.Answer{Held: all}, nil)
+				}
+			}}
+		}), both},
+		{"a batch of renewals is not sent", wrapped(func(l guard.Locker) guard.Locker {
+			return &batcher{l, driver.OpRenew, func(_ context.Context, claims []driver.Claim, done done) {
+				for i := range claims {
+					done(i, driver.Answer{Held: true}, nil)
+				}
+			}}
+		}), both},
+		{"a batch of renewals is cut short", answeringBatches(driver.OpRenew, func(i int, a driver.Answer, err error, done done) {
+			if i < 200 {
 				done(i, a, err)
-				done(i, a, err)
-			}),
-			caughtBy: both,
-		},
-		{
-			name: "a batch of renewals is answered again later",
-			backend: answeringBatches(driver.OpRenew, func(i int, a driver.Answer, err error, done done) {
-				done(i, a, err)
-				time.AfterFunc(time.Millisecond, func() { done(i, a, err) })
-			}),
-			caughtBy: both,
-		},
-		{
-			name: "a batch of renewals has one answer too many",
-			backend: wrapped(func(l guard.Locker) guard.Locker {
-				return &batcher{l, driver.OpRenew, func(ctx context.Context, claims []driver.Claim, done done) {
-					driver.Each{Locker: l}.Start(ctx, driver.OpRenew, claims, driver.After{}, done)
-					go done(len(claims), driver.Answer{Held: true}, nil)
-				}}
-			}),
-			caughtBy: append([]string{"an empty batch reports nothing"}, both...),
-		},
+			}
+		}), reports},
+		{"a batch of renewals is answered twice", answeringBatches(driver.OpRenew, func(i int, a driver.Answer, err error, done done) {
+			done(i, a, err)
+			done(i, a, err)
+		}), both},
+		{"a batch of renewals is answered again later", answeringBatches(driver.OpRenew, func(i int, a driver.Answer, err error, done done) {
+			done(i, a, err)
+			time.AfterFunc(time.Millisecond, func() { done(i, a, err) })
+		}), both},
+		{"a batch of renewals has one answer too many", wrapped(func(l guard.Locker) guard.Locker {
+			return &batcher{l, driver.OpRenew, func(ctx context.Context, claims []driver.Claim, done done) {
+				driver.Each{Locker: l}.Start(ctx, driver.OpRenew, claims, driver.After{}, done)
+				go done(len(claims), driver.Answer{Held: true}, nil)
+			}}
+		}), append([]string{"an empty batch reports nothing"}, both...)},
 	}
 }
 
 func brokenBatchesOfClaims() []broken {
 	answers, fails := "a batch of claims is answered one by one", "a batch of claims whose context has ended reports an error for each"
 	return []broken{
-		{
-			name: "all claims of a batch are granted",
-			backend: answeringBatches(driver.OpAcquire, func(i int, g driver.Answer, err error, done done) {
-				g.State = driver.Granted
-				done(i, g, err)
-			}),
-			caughtBy: []string{answers},
-		},
-		{
-			name: "all claims of a batch are released",
-			backend: answeringBatches(driver.OpRelease, func(i int, a driver.Answer, err error, done done) {
-				a.Held = true
-				done(i, a, err)
-			}),
-			caughtBy: []string{answers},
-		},
-		{
-			name: "a batch of claims has no errors",
-			backend: answeringBatches(driver.OpAcquire, func(i int, g driver.Answer, _ error, done done) {
-				done(i, g, nil)
-			}),
-			caughtBy: []string{fails},
-		},
+		{"all claims of a batch are granted", answeringBatches(driver.OpAcquire, func(i int, g driver.Answer, err error, done done) {
+			g.State = driver.Granted
+			done(i, g, err)
+		}), []string{answers}},
+		{"all claims of a batch are released", answeringBatches(driver.OpRelease, func(i int, a driver.Answer, err error, done done) {
+			a.Held = true
+			done(i, a, err)
+		}), []string{answers}},
+		{"a batch of claims has no errors", answeringBatches(driver.OpAcquire, func(i int, g driver.Answer, _ error, done done) {
+			done(i, g, nil)
+		}), []string{fails}},
 	}
 }

@@ -13,76 +13,36 @@ import (
 
 func brokenClaims() []broken {
 	return []broken{
-		{
-			name:     "it grants nothing",
-			backend:  answering(func(_ driver.Claim, g *driver.Answer) { *g = driver.Answer{Left: 1} }),
-			caughtBy: []string{"a free key is granted", "one of many concurrent claims is granted"},
-		},
-		{
-			name:    "it grants a held key",
-			backend: answering(func(_ driver.Claim, g *driver.Answer) { g.State, g.Fence = driver.Granted, max(g.Fence, 1) }),
-			caughtBy: []string{
-				"a busy key's answer names the holder and the time left",
-				"one of many concurrent claims is granted",
-				"random workers never hold a key at the same time",
-				"no update made under a lease is lost",
-			},
-		},
-		{
-			name:     "it occasionally grants a held key",
-			backend:  wrapped(seldomExclusive),
-			caughtBy: []string{"random workers never hold a key at the same time", "no update made under a lease is lost"},
-		},
-		{
-			name: "a grant has the label of its holder",
-			backend: answering(func(c driver.Claim, g *driver.Answer) {
-				if g.State == driver.Granted {
-					g.Label, g.Left = c.Label, c.TTL
-				}
-			}),
-			caughtBy: []string{"a free key is granted"},
-		},
-		{
-			name:     "fences start at 0",
-			backend:  answering(func(_ driver.Claim, g *driver.Answer) { g.Fence = 0 }),
-			caughtBy: []string{"a free key is granted", "fences grow after a release"},
-		},
-		{
-			name:     "Left is 0",
-			backend:  answering(func(_ driver.Claim, g *driver.Answer) { g.Left = 0 }),
-			caughtBy: []string{"a busy key's answer names the holder and the time left", "a done marker answers with its record"},
-		},
+		{"it grants nothing", answering(func(_ driver.Claim, g *driver.Answer) { *g = driver.Answer{Left: 1} }), []string{
+			"a free key is granted", "one of many concurrent claims is granted",
+		}},
+		{"it grants a held key", answering(func(_ driver.Claim, g *driver.Answer) { g.State, g.Fence = driver.Granted, max(g.Fence, 1) }), []string{
+			"a busy key's answer names the holder and the time left", "one of many concurrent claims is granted",
+			"random workers never hold a key at the same time", "no update made under a lease is lost",
+		}},
+		{"it occasionally grants a held key", wrapped(seldomExclusive), []string{"random workers never hold a key at the same time", "no update made under a lease is lost"}},
+		{"a grant has the label of its holder", answering(func(c driver.Claim, g *driver.Answer) {
+			if g.State == driver.Granted {
+				g.Label, g.Left = c.Label, c.TTL
+			}
+		}), []string{"a free key is granted"}},
+		{"fences start at 0", answering(func(_ driver.Claim, g *driver.Answer) { g.Fence = 0 }), []string{"a free key is granted", "fences grow after a release"}},
+		{"Left is 0", answering(func(_ driver.Claim, g *driver.Answer) { g.Left = 0 }), []string{
+			"a busy key's answer names the holder and the time left", "a done marker answers with its record",
+		}},
 		{
 			name: "Left is too long",
 			// as if seconds were taken for milliseconds
 			backend:  answering(func(_ driver.Claim, g *driver.Answer) { g.Left *= 1000 }),
 			caughtBy: []string{"a busy key's answer names the holder and the time left", "a done marker answers with its record"},
 		},
-		{
-			name:     "a repeated claim finds the key busy",
-			backend:  wrapped(repeatsAre(func(g *driver.Answer) { *g = driver.Answer{Left: 1} })),
-			caughtBy: []string{"a repeated claim is granted with the same fence"},
-		},
-		{
-			name:     "a repeated claim has another fence",
-			backend:  wrapped(repeatsAre(func(g *driver.Answer) { g.Fence++ })),
-			caughtBy: []string{"a repeated claim is granted with the same fence"},
-		},
-		{
-			name:     "a repeated claim does not restart its TTL",
-			backend:  wrapped(ignoresRepeats),
-			caughtBy: []string{"a repeated claim restarts its TTL"},
-		},
-		{
-			name:     "a repeated claim counts twice",
-			backend:  wrapped(countsRepeats),
-			caughtBy: []string{"a repeated claim counts once"},
-		},
-		{
-			name:     "its settings are wrong",
-			backend:  wrapped(func(l guard.Locker) guard.Locker { return checked{l} }),
-			caughtBy: []string{"the settings are valid"},
-		},
+		{"a repeated claim finds the key busy", wrapped(repeatsAre(func(g *driver.Answer) { *g = driver.Answer{Left: 1} })), []string{
+			"a repeated claim is granted with the same fence",
+		}},
+		{"a repeated claim has another fence", wrapped(repeatsAre(func(g *driver.Answer) { g.Fence++ })), []string{"a repeated claim is granted with the same fence"}},
+		{"a repeated claim does not restart its TTL", wrapped(ignoresRepeats), []string{"a repeated claim restarts its TTL"}},
+		{"a repeated claim counts twice", wrapped(countsRepeats), []string{"a repeated claim counts once"}},
+		{"its settings are wrong", wrapped(func(l guard.Locker) guard.Locker { return checked{l} }), []string{"the settings are valid"}},
 	}
 }
 
@@ -152,60 +112,32 @@ func (checked) Describe() driver.Description {
 
 func brokenLabels() []broken {
 	return []broken{
-		{
-			name:    "labels are lost",
-			backend: answering(func(_ driver.Claim, g *driver.Answer) { g.Label = "" }),
-			caughtBy: []string{
-				"a busy key's answer names the holder and the time left", "a label is returned unchanged",
-				"a done marker has the label of the run that finished", "a done marker keeps its first label",
-			},
-		},
-		{
-			name: "labels end with their first line",
-			backend: answering(func(_ driver.Claim, g *driver.Answer) {
-				g.Label, _, _ = strings.Cut(g.Label, "\n")
-			}),
-			caughtBy: []string{"a label is returned unchanged", "a done marker has the label of the run that finished"},
-		},
-		{
-			name:     "a marker has the label of the claim that was granted",
-			backend:  wrapped(labelsOfGrants),
-			caughtBy: []string{"a done marker has the label of the run that finished"},
-		},
-		{
-			name:     "a marker has the label of the last release",
-			backend:  wrapped(labelsOfReleases),
-			caughtBy: []string{"a done marker keeps its first label"},
-		},
-		{
-			name: "labels are changed to valid UTF-8",
-			backend: answering(func(_ driver.Claim, g *driver.Answer) {
-				g.Label = strings.ToValidUTF8(g.Label, "\ufffd")
-			}),
-			caughtBy: []string{"a label is returned unchanged"},
-		},
-		{
-			name:     "labels are cut short",
-			backend:  answering(func(_ driver.Claim, g *driver.Answer) { g.Label = g.Label[:min(len(g.Label), 255)] }),
-			caughtBy: []string{"a label is returned unchanged"},
-		},
-		{
-			name: "a label outlives its holder",
-			backend: wrapped(func(l guard.Locker) guard.Locker {
-				var last memo[string]
-				return &twist{Locker: l, acquire: func(ctx context.Context, c driver.Claim) (driver.Answer, error) {
-					g, err := l.TryAcquire(ctx, c)
-					switch {
-					case g.State == driver.Granted && c.Label != "":
-						last.set(c.Key, c.Label)
-					case g.State == driver.Busy:
-						g.Label = last.get(c.Key)
-					}
-					return g, err
-				}}
-			}),
-			caughtBy: []string{"a label disappears with its holder"},
-		},
+		{"labels are lost", answering(func(_ driver.Claim, g *driver.Answer) { g.Label = "" }), []string{
+			"a busy key's answer names the holder and the time left", "a label is returned unchanged",
+			"a done marker has the label of the run that finished", "a done marker keeps its first label",
+		}},
+		{"labels end with their first line", answering(func(_ driver.Claim, g *driver.Answer) {
+			g.Label, _, _ = strings.Cut(g.Label, "\n")
+		}), []string{"a label is returned unchanged", "a done marker has the label of the run that finished"}},
+		{"a marker has the label of the claim that was granted", wrapped(labelsOfGrants), []string{"a done marker has the label of the run that finished"}},
+		{"a marker has the label of the last release", wrapped(labelsOfReleases), []string{"a done marker keeps its first label"}},
+		{"labels are changed to valid UTF-8", answering(func(_ driver.Claim, g *driver.Answer) {
+			g.Label = strings.ToValidUTF8(g.Label, "\ufffd")
+		}), []string{"a label is returned unchanged"}},
+		{"labels are cut short", answering(func(_ driver.Claim, g *driver.Answer) { g.Label = g.Label[:min(len(g.Label), 255)] }), []string{"a label is returned unchanged"}},
+		{"a label outlives its holder", wrapped(func(l guard.Locker) guard.Locker {
+			var last memo[string]
+			return &twist{Locker: l, acquire: func(ctx context.Context, c driver.Claim) (driver.Answer, error) {
+				g, err := l.TryAcquire(ctx, c)
+				switch {
+				case g.State == driver.Granted && c.Label != "":
+					last.set(c.Key, c.Label)
+				case g.State == driver.Busy:
+					g.Label = last.get(c.Key)
+				}
+				return g, err
+			}}
+		}), []string{"a label disappears with its holder"}},
 	}
 }
 
@@ -249,28 +181,22 @@ func labelsOfReleases(l guard.Locker) guard.Locker {
 
 // foldKeys makes different keys equal.
 func foldKeys(fold func(string) string) guardtest.Backend {
-	return wrapped(func(l guard.Locker) guard.Locker {
-		return mapped(l, func(c *driver.Claim) { c.Key = fold(c.Key) })
-	})
+	return wrapped(mapping(func(c *driver.Claim) { c.Key = fold(c.Key) }))
 }
 
 func brokenKeys() []broken {
 	independent := []string{"similar keys are independent"}
 	return []broken{
-		{name: "keys ignore case", backend: foldKeys(strings.ToLower), caughtBy: independent},
-		{name: "keys are trimmed", backend: foldKeys(strings.TrimSpace), caughtBy: independent},
-		{name: "keys are changed to valid UTF-8", backend: foldKeys(func(k string) string { return strings.ToValidUTF8(k, "?") }), caughtBy: independent},
-		{name: "keys are cut short", backend: foldKeys(func(k string) string { return k[:min(len(k), 1023)] }), caughtBy: independent},
-		{
-			name: "keys with the same hash are equal",
-			backend: foldKeys(func(k string) string {
-				var sum byte
-				for i := range len(k) {
-					sum = sum*31 + k[i]
-				}
-				return string(sum)
-			}),
-			caughtBy: append([]string{"a thousand keys are independent"}, independent...),
-		},
+		{"keys ignore case", foldKeys(strings.ToLower), independent},
+		{"keys are trimmed", foldKeys(strings.TrimSpace), independent},
+		{"keys are changed to valid UTF-8", foldKeys(func(k string) string { return strings.ToValidUTF8(k, "?") }), independent},
+		{"keys are cut short", foldKeys(func(k string) string { return k[:min(len(k), 1023)] }), independent},
+		{"keys with the same hash are equal", foldKeys(func(k string) string {
+			var sum byte
+			for i := range len(k) {
+				sum = sum*31 + k[i]
+			}
+			return string(sum)
+		}), append([]string{"a thousand keys are independent"}, independent...)},
 	}
 }

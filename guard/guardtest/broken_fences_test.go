@@ -15,92 +15,39 @@ import (
 
 func brokenFences() []broken {
 	return []broken{
-		{
-			name: "fences repeat",
-			backend: answering(func(_ driver.Claim, g *driver.Answer) {
-				if g.State == driver.Granted {
-					g.Fence = 1
-				}
-			}),
-			caughtBy: []string{
-				"fences grow after a release",
-				"fences grow after an expiry",
-				"fences grow after a minimum hold",
-				"fences grow after a done marker",
-				"random workers never hold a key at the same time",
-			},
-		},
-		{
-			name:     "a claim has the same fence forever",
-			backend:  wrapped(fenceOfID),
-			caughtBy: []string{"a claim that is repeated after its expiry gets a new fence"},
-		},
-		{
-			name:     "reserved fences are granted",
-			backend:  wrapped(reservesNothing),
-			caughtBy: []string{"reserved fences are granted to no other holder"},
-		},
-		{
-			name: "one fence too many is reserved",
-			backend: answering(func(c driver.Claim, g *driver.Answer) {
-				if g.Reserved > 0 {
-					g.Reserved = c.Fences.Reserve + 1
-				}
-			}),
-			caughtBy: []string{"a claim reserves no more fences than it asks for"},
-		},
-		{
-			name: "a claim that requests no fences reserves one",
-			backend: wrapped(func(l guard.Locker) guard.Locker {
-				return mapped(l, func(c *driver.Claim) { c.Fences.Reserve = max(c.Fences.Reserve, 1) })
-			}),
-			caughtBy: []string{"a claim reserves no more fences than it asks for"},
-		},
-		{
-			name: "a repeated claim reserves fences",
-			backend: answering(func(c driver.Claim, g *driver.Answer) {
-				if g.Held {
-					g.Reserved = c.Fences.Reserve
-				}
-			}),
-			caughtBy: []string{"a repeated claim reserves no fences"},
-		},
-		{
-			name:     "a renewal does not raise the fence",
-			backend:  wrapped(func(l guard.Locker) guard.Locker { return mapped(l, func(c *driver.Claim) { c.Fence = 0 }) }),
-			caughtBy: []string{"a renewal raises the fence", "a batch of renewals reports on each claim"},
-		},
-		{
-			name:     "a renewal raises the holder's fence, but not the key's",
-			backend:  wrapped(raisesHolders),
-			caughtBy: []string{"a renewal raises the fence"},
-		},
-		{
-			name:     "a renewal that raises the fence reserves nothing",
-			backend:  wrapped(func(l guard.Locker) guard.Locker { return mapped(l, func(c *driver.Claim) { c.Fences.Reserve = 0 }) }),
-			caughtBy: []string{"a renewal raises the fence"},
-		},
-		{
-			name:     "a renewal lowers the fence",
-			backend:  wrapped(setsFence),
-			caughtBy: []string{"a renewal does not lower the fence"},
-		},
-		{name: "fences restart after a flush", backend: flushedFences(0), caughtBy: []string{"fences grow across a flush"}},
-		{
-			name:     "fences grow across a flush only once a second",
-			backend:  flushedFences(time.Second),
-			caughtBy: []string{"fences grow across a flush"},
-		},
-		{
-			name:     "fences start at the clock after a flush",
-			backend:  reservedFences(bounded, false),
-			caughtBy: []string{"reserved fences are below those after a flush"},
-		},
-		{
-			name:     "reservations have no bound",
-			backend:  reservedFences(func(_, _, reserve uint64) uint64 { return reserve }, true),
-			caughtBy: []string{"reserved fences are below those after a flush"},
-		},
+		{"fences repeat", answering(func(_ driver.Claim, g *driver.Answer) {
+			if g.State == driver.Granted {
+				g.Fence = 1
+			}
+		}), []string{
+			"fences grow after a release", "fences grow after an expiry", "fences grow after a minimum hold",
+			"fences grow after a done marker", "random workers never hold a key at the same time",
+		}},
+		{"a claim has the same fence forever", wrapped(fenceOfID), []string{"a claim that is repeated after its expiry gets a new fence"}},
+		{"reserved fences are granted", wrapped(reservesNothing), []string{"reserved fences are granted to no other holder"}},
+		{"one fence too many is reserved", answering(func(c driver.Claim, g *driver.Answer) {
+			if g.Reserved > 0 {
+				g.Reserved = c.Fences.Reserve + 1
+			}
+		}), []string{"a claim reserves no more fences than it asks for"}},
+		{"a claim that requests no fences reserves one", wrapped(mapping(func(c *driver.Claim) { c.Fences.Reserve = max(c.Fences.Reserve, 1) })), []string{
+			"a claim reserves no more fences than it asks for",
+		}},
+		{"a repeated claim reserves fences", answering(func(c driver.Claim, g *driver.Answer) {
+			if g.Held {
+				g.Reserved = c.Fences.Reserve
+			}
+		}), []string{"a repeated claim reserves no fences"}},
+		{"a renewal does not raise the fence", wrapped(mapping(func(c *driver.Claim) { c.Fence = 0 })), []string{
+			"a renewal raises the fence", "a batch of renewals reports on each claim",
+		}},
+		{"a renewal raises the holder's fence, but not the key's", wrapped(raisesHolders), []string{"a renewal raises the fence"}},
+		{"a renewal that raises the fence reserves nothing", wrapped(mapping(func(c *driver.Claim) { c.Fences.Reserve = 0 })), []string{"a renewal raises the fence"}},
+		{"a renewal lowers the fence", wrapped(setsFence), []string{"a renewal does not lower the fence"}},
+		{"fences restart after a flush", flushedFences(0), []string{"fences grow across a flush"}},
+		{"fences grow across a flush only once a second", flushedFences(time.Second), []string{"fences grow across a flush"}},
+		{"fences start at the clock after a flush", reservedFences(bounded, false), []string{"reserved fences are below those after a flush"}},
+		{"reservations have no bound", reservedFences(func(_, _, reserve uint64) uint64 { return reserve }, true), []string{"reserved fences are below those after a flush"}},
 	}
 }
 

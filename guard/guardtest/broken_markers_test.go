@@ -11,77 +11,33 @@ import (
 
 func brokenMarkers() []broken {
 	return []broken{
-		{
-			name: "a minimum hold is not kept",
-			backend: keeping(func(after *driver.After) {
-				if !after.Done {
-					after.Keep = 0
-				}
-			}),
-			caughtBy: []string{"a minimum hold keeps the key busy for every claim", "a minimum hold ends"},
-		},
-		{
-			name:     "a minimum hold does not keep out the same claim",
-			backend:  wrapped(holdsForOthers),
-			caughtBy: []string{"a minimum hold keeps the key busy for every claim"},
-		},
-		{
-			name:     "a done marker is a minimum hold",
-			backend:  keeping(func(after *driver.After) { after.Done = false }),
-			caughtBy: []string{"a done marker answers with its record", "a done marker ends with its window"},
-		},
-		{
-			name:     "a marker forgets its record",
-			backend:  keeping(func(after *driver.After) { after.Record = nil }),
-			caughtBy: []string{"a done marker answers with its record", "a record is returned byte for byte"},
-		},
-		{
-			name: "records are changed to valid UTF-8",
-			backend: keeping(func(after *driver.After) {
-				after.Record = []byte(strings.ToValidUTF8(string(after.Record), "\ufffd"))
-			}),
-			caughtBy: []string{"a record is returned byte for byte"},
-		},
-		{
-			name:     "records are trimmed",
-			backend:  keeping(func(after *driver.After) { after.Record = bytes.TrimSpace(after.Record) }),
-			caughtBy: []string{"a record is returned byte for byte"},
-		},
-		{
-			name:     "records are limited to 16 bits of length",
-			backend:  keeping(func(after *driver.After) { after.Record = after.Record[:len(after.Record)%(1<<16)] }),
-			caughtBy: []string{"a record is returned byte for byte"},
-		},
-		{
-			name:     "an empty record leaves the earlier record",
-			backend:  wrapped(recordsStay),
-			caughtBy: []string{"a record belongs to its run alone"},
-		},
-		{
-			name:     "a record is the caller's own slice",
-			backend:  wrapped(lastRecord),
-			caughtBy: []string{"the store copies a record"},
-		},
-		{
-			name:     "a repeated release replaces the record",
-			backend:  wrapped(lastRecord),
-			caughtBy: []string{"a repeated release changes nothing"},
-		},
-		{
-			name:     "a repeated release returns false",
-			backend:  wrapped(forgetsReleases),
-			caughtBy: []string{"a repeated release changes nothing"},
-		},
-		{
-			name:     "a plain release removes the minimum hold and the marker",
-			backend:  wrapped(removesKept(true)),
-			caughtBy: []string{"a plain release leaves a minimum hold and a marker as they are"},
-		},
-		{
-			name:     "a plain release by any claim removes the minimum hold and the marker",
-			backend:  wrapped(removesKept(false)),
-			caughtBy: []string{"a release by another claim leaves a minimum hold and a marker as they are"},
-		},
+		{"a minimum hold is not kept", keeping(func(after *driver.After) {
+			if !after.Done {
+				after.Keep = 0
+			}
+		}), []string{"a minimum hold keeps the key busy for every claim", "a minimum hold ends"}},
+		{"a minimum hold does not keep out the same claim", wrapped(holdsForOthers), []string{"a minimum hold keeps the key busy for every claim"}},
+		{"a done marker is a minimum hold", keeping(func(after *driver.After) { after.Done = false }), []string{
+			"a done marker answers with its record", "a done marker ends with its window",
+		}},
+		{"a marker forgets its record", keeping(func(after *driver.After) { after.Record = nil }), []string{
+			"a done marker answers with its record", "a record is returned byte for byte",
+		}},
+		{"records are changed to valid UTF-8", keeping(func(after *driver.After) {
+			after.Record = []byte(strings.ToValidUTF8(string(after.Record), "\ufffd"))
+		}), []string{"a record is returned byte for byte"}},
+		{"records are trimmed", keeping(func(after *driver.After) { after.Record = bytes.TrimSpace(after.Record) }), []string{"a record is returned byte for byte"}},
+		{"records are limited to 16 bits of length", keeping(func(after *driver.After) { after.Record = after.Record[:len(after.Record)%(1<<16)] }), []string{
+			"a record is returned byte for byte",
+		}},
+		{"an empty record leaves the earlier record", wrapped(recordsStay), []string{"a record belongs to its run alone"}},
+		{"a record is the caller's own slice", wrapped(lastRecord), []string{"the store copies a record"}},
+		{"a repeated release replaces the record", wrapped(lastRecord), []string{"a repeated release changes nothing"}},
+		{"a repeated release returns false", wrapped(forgetsReleases), []string{"a repeated release changes nothing"}},
+		{"a plain release removes the minimum hold and the marker", wrapped(removesKept(true)), []string{"a plain release leaves a minimum hold and a marker as they are"}},
+		{"a plain release by any claim removes the minimum hold and the marker", wrapped(removesKept(false)), []string{
+			"a release by another claim leaves a minimum hold and a marker as they are",
+		}},
 	}
 }
 

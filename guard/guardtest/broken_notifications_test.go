@@ -70,8 +70,8 @@ func notifying(begins, releases, stops bool) guardtest.Backend {
 func brokenNotifications() []broken {
 	const notifies, stops = "a subscriber is notified of the start of its subscription and of each release", "a subscriber is not notified after it has unsubscribed"
 	return []broken{
-		{name: "the start of a subscription is not notified", backend: notifying(false, false, true), caughtBy: []string{notifies, stops}},
-		{name: "releases are not notified", backend: notifying(true, false, true), caughtBy: []string{notifies, stops}},
-		{name: "notifications continue after the end of a subscription", backend: notifying(true, true, false), caughtBy: []string{stops}},
+		{"the start of a subscription is not notified", notifying(false, false, true), []string{notifies, stops}},
+		{"releases are not notified", notifying(true, false, true), []string{notifies, stops}},
+		{"notifications continue after the end of a subscription", notifying(true, true, false), []string{stops}},
 	}
 }

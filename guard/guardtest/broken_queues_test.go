@@ -105,71 +105,31 @@ const (
 
 func brokenQueues() []broken {
 	return []broken{
-		{
-			name: "it ignores the queue",
-			backend: queueBackend(func(l guard.Locker) guard.Locker {
-				return mapped(l, func(c *driver.Claim) { c.Queue = driver.Unqueued })
-			}, unchanged),
-			caughtBy: []string{inOrder, keepsPosition, leavesQueue, outsideQueue},
-		},
-		{
-			name: "all claims join the queue",
-			backend: queueBackend(func(l guard.Locker) guard.Locker {
-				return mapped(l, func(c *driver.Claim) { c.Queue = driver.Queued })
-			}, unchanged),
-			caughtBy: []string{outsideQueue},
-		},
-		{
-			name: "an unqueued claim yields to the queue",
-			backend: queueBackend(func(l guard.Locker) guard.Locker {
-				return mapped(l, func(c *driver.Claim) { c.Queue = max(c.Queue, driver.YieldToQueue) })
-			}, unchanged),
-			caughtBy: []string{outsideQueue},
-		},
-		{name: "a repeated claim goes to the end of the queue", backend: queueBackend(toTheEnd, unchanged), caughtBy: []string{keepsPosition}},
-		{name: "a release does not leave the queue", backend: queueBackend(stays, unchanged), caughtBy: []string{leavesQueue, stopsNotifying, queuedInVain}},
-		{
-			name: "a position in the queue is kept for too long",
-			backend: queueBackend(func(l guard.Locker) guard.Locker {
-				return mapped(l, func(c *driver.Claim) { c.TTL = max(c.TTL, time.Minute) })
-			}, unchanged),
-			caughtBy: []string{losesPosition},
-		},
-		{
-			name:     "no claim is notified",
-			backend:  queueBackend(same, func(l *queueLocker) { l.silent = func() bool { return true } }),
-			caughtBy: []string{notifiesFirst, notifiesAll, stopsNotifying},
-		},
-		{
-			name:     "all claims are notified",
-			backend:  queueBackend(same, func(l *queueLocker) { l.loud = true }),
-			caughtBy: []string{notifiesFirst},
-		},
-		{
-			name:     "a claim that has left the queue is notified",
-			backend:  queueBackend(same, func(l *queueLocker) { l.loud, l.endless = true, true }),
-			caughtBy: []string{stopsNotifying},
-		},
-		{name: "the queue waits too long for a notified claim", backend: queueBackend(patient, unchanged), caughtBy: []string{skipsDead}},
-		{name: "the queue waits for claims that nobody knows", backend: queueBackend(knowsAll, unchanged), caughtBy: []string{delaysNobody}},
-		{name: "a notified claim has no time to ask", backend: queueBackend(hasty, unchanged), caughtBy: []string{skipsDead}},
-		{
-			name: "the queue is not notified that the key is done",
-			backend: queueBackend(same, func(l *queueLocker) {
-				l.silent = func() bool {
-					g, _ := l.queuer.(guard.Locker).TryAcquire(context.Background(), driver.Claim{Key: "key", ID: "probe", TTL: 1})
-					return g.State == driver.Done
-				}
-			}),
-			caughtBy: []string{notifiesAll},
-		},
-		{
-			name: "an owner waits for its own lease",
-			backend: ownerQueueBackend(func(l guard.Locker) guard.Locker {
-				return &twist{Locker: l, acquire: l.(*owners).Locker.TryAcquire}
-			}),
-			caughtBy: []string{"an owner re-enters its key although claims are queued"},
-		},
+		{"it ignores the queue", queueBackend(mapping(func(c *driver.Claim) { c.Queue = driver.Unqueued }), unchanged), []string{
+			inOrder, keepsPosition, leavesQueue, outsideQueue,
+		}},
+		{"all claims join the queue", queueBackend(mapping(func(c *driver.Claim) { c.Queue = driver.Queued }), unchanged), []string{outsideQueue}},
+		{"an unqueued claim yields to the queue", queueBackend(mapping(func(c *driver.Claim) { c.Queue = max(c.Queue, driver.YieldToQueue) }), unchanged), []string{
+			outsideQueue,
+		}},
+		{"a repeated claim goes to the end of the queue", queueBackend(toTheEnd, unchanged), []string{keepsPosition}},
+		{"a release does not leave the queue", queueBackend(stays, unchanged), []string{leavesQueue, stopsNotifying, queuedInVain}},
+		{"a position in the queue is kept for too long", queueBackend(mapping(func(c *driver.Claim) { c.TTL = max(c.TTL, time.Minute) }), unchanged), []string{losesPosition}},
+		{"no claim is notified", queueBackend(same, func(l *queueLocker) { l.silent = func() bool { return true } }), []string{notifiesFirst, notifiesAll, stopsNotifying}},
+		{"all claims are notified", queueBackend(same, func(l *queueLocker) { l.loud = true }), []string{notifiesFirst}},
+		{"a claim that has left the queue is notified", queueBackend(same, func(l *queueLocker) { l.loud, l.endless = true, true }), []string{stopsNotifying}},
+		{"the queue waits too long for a notified claim", queueBackend(patient, unchanged), []string{skipsDead}},
+		{"the queue waits for claims that nobody knows", queueBackend(knowsAll, unchanged), []string{delaysNobody}},
+		{"a notified claim has no time to ask", queueBackend(hasty, unchanged), []string{skipsDead}},
+		{"the queue is not notified that the key is done", queueBackend(same, func(l *queueLocker) {
+			l.silent = func() bool {
+				g, _ := l.queuer.(guard.Locker).TryAcquire(context.Background(), driver.Claim{Key: "key", ID: "probe", TTL: 1})
+				return g.State == driver.Done
+			}
+		}), []string{notifiesAll}},
+		{"an owner waits for its own lease", ownerQueueBackend(func(l guard.Locker) guard.Locker {
+			return &twist{Locker: l, acquire: l.(*owners).Locker.TryAcquire}
+		}), []string{"an owner re-enters its key although claims are queued"}},
 	}
 }
 

@@ -63,26 +63,22 @@ const (
 
 // ofShared changes the claims that share a key.
 func ofShared(change func(c *driver.Claim)) wrap {
-	return func(l guard.Locker) guard.Locker {
-		return mapped(l, func(c *driver.Claim) {
-			if c.MaxHolders > 1 {
-				change(c)
-			}
-		})
-	}
+	return mapping(func(c *driver.Claim) {
+		if c.MaxHolders > 1 {
+			change(c)
+		}
+	})
 }
 
 // granting changes the grants of claims that share a key.
 func granting(change func(g *driver.Answer)) wrap {
-	return func(l guard.Locker) guard.Locker {
-		return &twist{Locker: l, acquire: func(ctx context.Context, c driver.Claim) (driver.Answer, error) {
-			g, err := l.TryAcquire(ctx, c)
-			if c.MaxHolders > 1 && g.State == driver.Granted {
-				change(&g)
-			}
-			return g, err
-		}}
-	}
+	return acquires(func(ctx context.Context, l guard.Locker, c driver.Claim) (driver.Answer, error) {
+		g, err := l.TryAcquire(ctx, c)
+		if c.MaxHolders > 1 && g.State == driver.Granted {
+			change(&g)
+		}
+		return g, err
+	})
 }
 
 func brokenSharing() []broken {
@@ -94,139 +90,71 @@ func brokenSharing() []broken {
 		return l
 	}
 	return []broken{
-		{name: "it refuses what it grants", backend: refuses, caughtBy: []string{saysNumbers}},
-		{
-			name:     "limits are ignored",
-			backend:  sharingBackend(ofShared(func(c *driver.Claim) { c.MaxHolders = driver.Unlimited })),
-			caughtBy: []string{countsHolders, smallestCounts, hasSeat, randomSharers},
-		},
-		{
-			name: "a claim is refused while another one is made",
-			backend: sharingBackend(func(l guard.Locker) guard.Locker {
-				var calls atomic.Int32
-				return &twist{Locker: l, acquire: func(ctx context.Context, c driver.Claim) (driver.Answer, error) {
-					defer calls.Add(-1)
-					if calls.Add(1) > 1 && c.MaxHolders > 1 {
-						return driver.Answer{State: driver.Busy, Left: time.Second}, nil
-					}
-					time.Sleep(time.Microsecond)
-					return l.TryAcquire(ctx, c)
-				}}
-			}),
-			caughtBy: []string{sharedAtOnce},
-		},
-		{
-			name:     "nobody shares",
-			backend:  sharingBackend(ofShared(func(c *driver.Claim) { c.MaxHolders = 1 })),
-			caughtBy: []string{countsHolders, sharedAtOnce, smallestCounts, hasSeat, sharesInOrder, randomSharers},
-		},
-		{
-			name: "all claims share",
-			backend: sharingBackend(func(l guard.Locker) guard.Locker {
-				return mapped(l, func(c *driver.Claim) { c.MaxHolders = max(c.MaxHolders, 2) })
-			}),
-			caughtBy: []string{aloneExcludes, randomSharers},
-		},
-		{
-			name: "shared claims with and without a limit do not see each other",
-			backend: sharingBackend(ofShared(func(c *driver.Claim) {
-				if c.MaxHolders == driver.Unlimited {
-					c.Key += " any"
+		{"it refuses what it grants", refuses, []string{saysNumbers}},
+		{"limits are ignored", sharingBackend(ofShared(func(c *driver.Claim) { c.MaxHolders = driver.Unlimited })), []string{
+			countsHolders, smallestCounts, hasSeat, randomSharers,
+		}},
+		{"a claim is refused while another one is made", sharingBackend(func(l guard.Locker) guard.Locker {
+			var calls atomic.Int32
+			return &twist{Locker: l, acquire: func(ctx context.Context, c driver.Claim) (driver.Answer, error) {
+				defer calls.Add(-1)
+				if calls.Add(1) > 1 && c.MaxHolders > 1 {
+					return driver.Answer{State: driver.Busy, Left: time.Second}, nil
 				}
-			})),
-			caughtBy: []string{smallestCounts, aloneExcludes},
-		},
-		{
-			name: "a repeated shared claim is a claim of its own",
-			backend: sharingBackend(func(l guard.Locker) guard.Locker {
-				var seen memo[bool]
-				return &twist{Locker: l, acquire: func(ctx context.Context, c driver.Claim) (driver.Answer, error) {
-					if c.MaxHolders > 1 && seen.get(c.ID) {
-						c.ID = rand.Text()
-					}
-					seen.set(c.ID, true)
-					return l.TryAcquire(ctx, c)
-				}}
-			}),
-			caughtBy: []string{repeatShared},
-		},
-		{
-			name:     "all have the same seat",
-			backend:  sharingBackend(granting(func(g *driver.Answer) { g.Seat = min(g.Seat, 1) })),
-			caughtBy: []string{hasSeat},
-		},
-		{
-			name:     "a shared claim does not expire",
-			backend:  sharingBackend(ofShared(func(c *driver.Claim) { c.TTL = time.Hour })),
-			caughtBy: []string{sharedExpires},
-		},
-		{
-			name: "a shared claim is not renewed",
-			backend: sharingBackend(func(l guard.Locker) guard.Locker {
-				return &twist{Locker: l, renew: func(ctx context.Context, c driver.Claim) (bool, error) {
-					if c.MaxHolders > 1 {
-						c.TTL = time.Nanosecond
-					}
-					return l.Renew(ctx, c)
-				}}
-			}),
-			caughtBy: []string{sharedIsRenewed},
-		},
-		{
-			name: "a shared claim has no minimum hold",
-			backend: sharingBackend(func(l guard.Locker) guard.Locker {
-				return &twist{Locker: l, release: func(ctx context.Context, c driver.Claim, after driver.After) (bool, error) {
-					if c.MaxHolders > 1 {
-						after = driver.After{}
-					}
-					return l.Release(ctx, c, after)
-				}}
-			}),
-			caughtBy: []string{sharedMinHold},
-		},
-		{
-			name: "a shared claim does not see that the key is done",
-			backend: sharingBackend(func(l guard.Locker) guard.Locker {
-				return &twist{Locker: l, acquire: func(ctx context.Context, c driver.Claim) (driver.Answer, error) {
-					g, err := l.TryAcquire(ctx, c)
-					if c.MaxHolders > 1 && g.State == driver.Done {
-						g = driver.Answer{State: driver.Granted, Fence: 1}
-					}
-					return g, err
-				}}
-			}),
-			caughtBy: []string{sharedFindsDone},
-		},
-		{
-			name:     "shared claims have the same fence",
-			backend:  sharingBackend(granting(func(g *driver.Answer) { g.Fence = 1 })),
-			caughtBy: []string{sharedFences},
-		},
-		{
-			name: "no claim is wanted",
-			backend: sharingBackend(func(l guard.Locker) guard.Locker {
-				return mapped(l, func(c *driver.Claim) { c.Queue = driver.Unqueued })
-			}),
-			caughtBy: []string{wantedKeepsOut},
-		},
-		{
-			name: "a claim is wanted although it has gone",
-			backend: sharingBackend(func(l guard.Locker) guard.Locker {
-				return &twist{Locker: l, release: func(ctx context.Context, c driver.Claim, after driver.After) (bool, error) {
-					if held, err := l.Renew(ctx, c); err != nil || !held {
-						return false, err
-					}
-					return l.Release(ctx, c, after)
-				}}
-			}),
-			caughtBy: []string{wantedEnds, "a writer that gave up as it was refused keeps no reader away"},
-		},
-		{
-			name: "shared claims ignore the queue",
-			backend: sharingBackend(ofShared(func(c *driver.Claim) {
-				c.Queue = driver.Unqueued
-			})),
-			caughtBy: []string{sharesInOrder},
-		},
+				time.Sleep(time.Microsecond)
+				return l.TryAcquire(ctx, c)
+			}}
+		}), []string{sharedAtOnce}},
+		{"nobody shares", sharingBackend(ofShared(func(c *driver.Claim) { c.MaxHolders = 1 })), []string{
+			countsHolders, sharedAtOnce, smallestCounts, hasSeat, sharesInOrder, randomSharers,
+		}},
+		{"all claims share", sharingBackend(mapping(func(c *driver.Claim) { c.MaxHolders = max(c.MaxHolders, 2) })), []string{aloneExcludes, randomSharers}},
+		{"shared claims with and without a limit do not see each other", sharingBackend(ofShared(func(c *driver.Claim) {
+			if c.MaxHolders == driver.Unlimited {
+				c.Key += " any"
+			}
+		})), []string{smallestCounts, aloneExcludes}},
+		{"a repeated shared claim is a claim of its own", sharingBackend(func(l guard.Locker) guard.Locker {
+			var seen memo[bool]
+			return &twist{Locker: l, acquire: func(ctx context.Context, c driver.Claim) (driver.Answer, error) {
+				if c.MaxHolders > 1 && seen.get(c.ID) {
+					c.ID = rand.Text()
+				}
+				seen.set(c.ID, true)
+				return l.TryAcquire(ctx, c)
+			}}
+		}), []string{repeatShared}},
+		{"all have the same seat", sharingBackend(granting(func(g *driver.Answer) { g.Seat = min(g.Seat, 1) })), []string{hasSeat}},
+		{"a shared claim does not expire", sharingBackend(ofShared(func(c *driver.Claim) { c.TTL = time.Hour })), []string{sharedExpires}},
+		{"a shared claim is not renewed", sharingBackend(renews(func(ctx context.Context, l guard.Locker, c driver.Claim) (bool, error) {
+			if c.MaxHolders > 1 {
+				c.TTL = time.Nanosecond
+			}
+			return l.Renew(ctx, c)
+		})), []string{sharedIsRenewed}},
+		{"a shared claim has no minimum hold", sharingBackend(releases(func(ctx context.Context, l guard.Locker, c driver.Claim, after driver.After) (bool, error) {
+			if c.MaxHolders > 1 {
+				after = driver.After{}
+			}
+			return l.Release(ctx, c, after)
+		})), []string{sharedMinHold}},
+		{"a shared claim does not see that the key is done", sharingBackend(acquires(func(ctx context.Context, l guard.Locker, c driver.Claim) (driver.Answer, error) {
+			g, err := l.TryAcquire(ctx, c)
+			if c.MaxHolders > 1 && g.State == driver.Done {
+				g = driver.Answer{State: driver.Granted, Fence: 1}
+			}
+			return g, err
+		})), []string{sharedFindsDone}},
+		{"shared claims have the same fence", sharingBackend(granting(func(g *driver.Answer) { g.Fence = 1 })), []string{sharedFences}},
+		{"no claim is wanted", sharingBackend(mapping(func(c *driver.Claim) { c.Queue = driver.Unqueued })), []string{wantedKeepsOut}},
+		{"a claim is wanted although it has gone", sharingBackend(releases(func(ctx context.Context, l guard.Locker, c driver.Claim, after driver.After) (bool, error) {
+			if held, err := l.Renew(ctx, c); err != nil || !held {
+				return false, err
+			}
+			return l.Release(ctx, c, after)
+		})), []string{wantedEnds, "a writer that gave up as it was refused keeps no reader away"}},
+		{"shared claims ignore the queue", sharingBackend(ofShared(func(c *driver.Claim) {
+			c.Queue = driver.Unqueued
+		})), []string{sharesInOrder}},
 	}
 }

@@ -168,18 +168,19 @@ func (t *twist) Release(ctx context.Context, c driver.Claim, after driver.After)
 	return t.Locker.Release(ctx, c, after)
 }
 
-// mapped changes every claim that is passed to l.
-func mapped(l guard.Locker, change func(*driver.Claim)) guard.Locker {
+// mapping changes every claim.
+func mapping(change func(*driver.Claim)) wrap {
+	return func(l guard.Locker) guard.Locker { return mapped(l, change) }
+}
+
+func mapped(l guard.Locker, change func(*driver.Claim)) *twist {
 	return &twist{
 		Locker: l,
 		acquire: func(ctx context.Context, c driver.Claim) (driver.Answer, error) {
 			change(&c)
 			return l.TryAcquire(ctx, c)
 		},
-		renew: func(ctx context.Context, c driver.Claim) (bool, error) {
-			change(&c)
-			return l.Renew(ctx, c)
-		},
+		renew: func(ctx context.Context, c driver.Claim) (bool, error) { change(&c); return l.Renew(ctx, c) },
 		release: func(ctx context.Context, c driver.Claim, after driver.After) (bool, error) {
 			change(&c)
 			return l.Release(ctx, c, after)
@@ -187,27 +188,44 @@ func mapped(l guard.Locker, change func(*driver.Claim)) guard.Locker {
 	}
 }
 
+// acquires, renews and releases replace one method.
+func acquires(f func(ctx context.Context, l guard.Locker, c driver.Claim) (driver.Answer, error)) wrap {
+	return func(l guard.Locker) guard.Locker {
+		return &twist{Locker: l, acquire: func(ctx context.Context, c driver.Claim) (driver.Answer, error) { return f(ctx, l, c) }}
+	}
+}
+
+func renews(f func(ctx context.Context, l guard.Locker, c driver.Claim) (bool, error)) wrap {
+	return func(l guard.Locker) guard.Locker {
+		return &twist{Locker: l, renew: func(ctx context.Context, c driver.Claim) (bool, error) { return f(ctx, l, c) }}
+	}
+}
+
+func releases(f func(ctx context.Context, l guard.Locker, c driver.Claim, after driver.After) (bool, error)) wrap {
+	return func(l guard.Locker) guard.Locker {
+		return &twist{Locker: l, release: func(ctx context.Context, c driver.Claim, after driver.After) (bool, error) {
+			return f(ctx, l, c, after)
+		}}
+	}
+}
+
 // answering changes the answers to claims.
 func answering(change func(c driver.Claim, g *driver.Answer)) guardtest.Backend {
-	return wrapped(func(l guard.Locker) guard.Locker {
-		return &twist{Locker: l, acquire: func(ctx context.Context, c driver.Claim) (driver.Answer, error) {
-			g, err := l.TryAcquire(ctx, c)
-			if err == nil {
-				change(c, &g)
-			}
-			return g, err
-		}}
-	})
+	return wrapped(acquires(func(ctx context.Context, l guard.Locker, c driver.Claim) (driver.Answer, error) {
+		g, err := l.TryAcquire(ctx, c)
+		if err == nil {
+			change(c, &g)
+		}
+		return g, err
+	}))
 }
 
 // keeping changes what releases leave behind.
 func keeping(change func(after *driver.After)) guardtest.Backend {
-	return wrapped(func(l guard.Locker) guard.Locker {
-		return &twist{Locker: l, release: func(ctx context.Context, c driver.Claim, after driver.After) (bool, error) {
-			change(&after)
-			return l.Release(ctx, c, after)
-		}}
-	})
+	return wrapped(releases(func(ctx context.Context, l guard.Locker, c driver.Claim, after driver.After) (bool, error) {
+		change(&after)
+		return l.Release(ctx, c, after)
+	}))
 }
 
 // A memo is a map that is safe for concurrent use. The zero value is ready for use.

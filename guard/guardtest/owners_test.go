@@ -105,76 +105,41 @@ func (denier) Describe() driver.Description { return driver.Description{} }
 
 func brokenOwners() []broken {
 	return []broken{
-		{
-			name:     "it reports that it keeps no owners",
-			backend:  ownerBackend(func(l guard.Locker) guard.Locker { return denier{l} }),
-			caughtBy: []string{"a backend that keeps owners says so"},
-		},
-		{
-			name: "a second claim of the owner has its own fence",
-			backend: ownerBackend(func(l guard.Locker) guard.Locker {
-				var joins atomic.Uint64
-				return &twist{Locker: l, acquire: func(ctx context.Context, c driver.Claim) (driver.Answer, error) {
-					g, err := l.TryAcquire(ctx, c)
-					g.Fence += joins.Add(1)
-					return g, err
-				}}
-			}),
-			caughtBy: []string{"an owner holds a key twice with one fence"},
-		},
-		{
-			name:     "an owner is refused its own key",
-			backend:  func() guardtest.Backend { s := wrapped(same); s.Owners = true; return s }(),
-			caughtBy: []string{"an owner holds a key twice with one fence", "a key is free after its owner's last release"},
-		},
-		{
-			name:     "all claims have the same owner",
-			backend:  ownerBackend(func(l guard.Locker) guard.Locker { return mapped(l, func(c *driver.Claim) { c.Owner = "all" }) }),
-			caughtBy: []string{"an owner holds a key twice with one fence", "a busy key's answer names the holder and the time left"},
-		},
-		{
-			name: "an owner's first release frees the key",
-			backend: ownerBackend(func(l guard.Locker) guard.Locker {
-				return &twist{Locker: l, release: func(ctx context.Context, c driver.Claim, after driver.After) (bool, error) {
-					held, err := l.Release(ctx, c, after)
-					if held {
-						_, _ = l.(*owners).Locker.Release(ctx, l.(*owners).keys[c.Key].first, after)
-					}
-					return held, err
-				}}
-			}),
-			caughtBy: []string{
-				"a key is free after its owner's last release",
-				"a release ends only the hold with its ID",
-			},
-		},
-		{
-			name: "a release ends any of the owner's claims",
-			backend: ownerBackend(func(l guard.Locker) guard.Locker {
-				return &twist{Locker: l, release: func(ctx context.Context, c driver.Claim, after driver.After) (bool, error) {
-					if k := l.(*owners).keys[c.Key]; k != nil {
-						for id := range k.holds {
-							c.ID = id
-						}
-					}
-					return l.Release(ctx, c, after)
-				}}
-			}),
-			caughtBy: []string{"a release ends only the hold with its ID"},
-		},
-		{
-			name: "an owner's last release leaves nothing",
-			backend: ownerBackend(func(l guard.Locker) guard.Locker {
-				return &twist{Locker: l, release: func(ctx context.Context, c driver.Claim, _ driver.After) (bool, error) {
-					return l.Release(ctx, c, driver.After{})
-				}}
-			}),
-			caughtBy: []string{"an owner's last release leaves the marker"},
-		},
-		{
-			name:     "it keeps owners although it should not",
-			backend:  func() guardtest.Backend { s := ownerBackend(same); s.Owners = false; return s }(),
-			caughtBy: []string{"a claim with the holder's owner is refused"},
-		},
+		{"it reports that it keeps no owners", ownerBackend(func(l guard.Locker) guard.Locker { return denier{l} }), []string{"a backend that keeps owners says so"}},
+		{"a second claim of the owner has its own fence", ownerBackend(func(l guard.Locker) guard.Locker {
+			var joins atomic.Uint64
+			return &twist{Locker: l, acquire: func(ctx context.Context, c driver.Claim) (driver.Answer, error) {
+				g, err := l.TryAcquire(ctx, c)
+				g.Fence += joins.Add(1)
+				return g, err
+			}}
+		}), []string{"an owner holds a key twice with one fence"}},
+		{"an owner is refused its own key", func() guardtest.Backend { s := wrapped(same); s.Owners = true; return s }(), []string{
+			"an owner holds a key twice with one fence", "a key is free after its owner's last release",
+		}},
+		{"all claims have the same owner", ownerBackend(mapping(func(c *driver.Claim) { c.Owner = "all" })), []string{
+			"an owner holds a key twice with one fence", "a busy key's answer names the holder and the time left",
+		}},
+		{"an owner's first release frees the key", ownerBackend(releases(func(ctx context.Context, l guard.Locker, c driver.Claim, after driver.After) (bool, error) {
+			held, err := l.Release(ctx, c, after)
+			if held {
+				_, _ = l.(*owners).Locker.Release(ctx, l.(*owners).keys[c.Key].first, after)
+			}
+			return held, err
+		})), []string{"a key is free after its owner's last release", "a release ends only the hold with its ID"}},
+		{"a release ends any of the owner's claims", ownerBackend(releases(func(ctx context.Context, l guard.Locker, c driver.Claim, after driver.After) (bool, error) {
+			if k := l.(*owners).keys[c.Key]; k != nil {
+				for id := range k.holds {
+					c.ID = id
+				}
+			}
+			return l.Release(ctx, c, after)
+		})), []string{"a release ends only the hold with its ID"}},
+		{"an owner's last release leaves nothing", ownerBackend(releases(func(ctx context.Context, l guard.Locker, c driver.Claim, _ driver.After) (bool, error) {
+			return l.Release(ctx, c, driver.After{})
+		})), []string{"an owner's last release leaves the marker"}},
+		{"it keeps owners although it should not", func() guardtest.Backend { s := ownerBackend(same); s.Owners = false; return s }(), []string{
+			"a claim with the holder's owner is refused",
+		}},
 	}
 }
