@@ -75,31 +75,29 @@ func TestAcquire_undoesAnAnswerThatTheCallDoesNotUse(t *testing.T) {
 	}
 	for _, answer := range answers {
 		for _, end := range abandonments() {
-			t.Run(answer.name+", and "+end.name, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					store := sharingStore{newTestStore()}
-					holders := 0
-					if answer.holder != nil {
-						store.occupy(t, *answer.holder, answer.after)
-						holders = len(store.show(t).Holders)
+			inTimeOf(t, answer.name+", and "+end.name, func(t *testing.T) {
+				store := sharingStore{newTestStore()}
+				holders := 0
+				if answer.holder != nil {
+					store.occupy(t, *answer.holder, answer.after)
+					holders = len(store.show(t).Holders)
+				}
+				s := &abandonScene{t: t}
+				store.OnAcquire = func(ctx context.Context, _ int, c driver.Claim) (driver.Answer, error) {
+					grant, err := store.memory.TryAcquire(context.WithoutCancel(ctx), c)
+					if end.during != nil {
+						end.during(s)
 					}
-					s := &abandonScene{t: t}
-					store.OnAcquire = func(ctx context.Context, _ int, c driver.Claim) (driver.Answer, error) {
-						grant, err := store.memory.TryAcquire(context.WithoutCancel(ctx), c)
-						if end.during != nil {
-							end.during(s)
-						}
-						if answer.err != nil {
-							return driver.Answer{}, answer.err
-						}
-						return grant, err
+					if answer.err != nil {
+						return driver.Answer{}, answer.err
 					}
-					s.play(store, append(answer.opts, guard.WithHook(end.hook)))
-					after := store.show(t)
-					require.Empty(t, after.Queue)
-					require.Empty(t, after.Wanted)
-					require.Len(t, after.Holders, holders)
-				})
+					return grant, err
+				}
+				s.play(store, append(answer.opts, guard.WithHook(end.hook)))
+				after := store.show(t)
+				require.Empty(t, after.Queue)
+				require.Empty(t, after.Wanted)
+				require.Len(t, after.Holders, holders)
 			})
 		}
 	}
@@ -167,50 +165,46 @@ func hurried(t *testing.T, store sharingStore, n int, do func(ctx context.Contex
 // Each of the calls gives up at some moment of its request. None of them delays the others.
 func TestWithFair_callsThatGiveUpDelayNobody(t *testing.T) {
 	for _, n := range []int{5, 40} {
-		t.Run(fmt.Sprint(n), func(t *testing.T) {
-			sharing(t, func(t *testing.T, store sharingStore, here, there *guard.Guard) {
-				guards := []*guard.Guard{here, there}
-				work := func(context.Context) error { time.Sleep(time.Millisecond); return nil }
-				load := hurried(t, store, n, func(ctx context.Context, i int) error {
-					return guards[i%2].Do(ctx, "k", work)
+		sharingOf(t, fmt.Sprint(n), func(t *testing.T, store sharingStore, here, there *guard.Guard) {
+			guards := []*guard.Guard{here, there}
+			work := func(context.Context) error { time.Sleep(time.Millisecond); return nil }
+			load := hurried(t, store, n, func(ctx context.Context, i int) error {
+				return guards[i%2].Do(ctx, "k", work)
+			})
+			var patient sync.WaitGroup
+			for i := range 12 {
+				patient.Go(func() {
+					ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+					defer cancel()
+					require.NoError(t, guards[i%2].Do(ctx, "k", work), "a caller that waits for a second")
 				})
-				var patient sync.WaitGroup
-				for i := range 12 {
-					patient.Go(func() {
-						ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-						defer cancel()
-						require.NoError(t, guards[i%2].Do(ctx, "k", work), "a caller that waits for a second")
-					})
-				}
-				patient.Wait()
-				load.Wait()
-				synctest.Wait()
-				left := len(store.show(t).Queue)
-				require.Zero(t, left, "calls that have given up")
-				start := time.Now()
-				require.NoError(t, here.Do(t.Context(), "k", nothing))
-				require.Less(t, time.Since(start), 10*time.Millisecond, "the key is free")
-			}, guard.WithFair(), guard.WithWait(guard.Forever))
-		})
+			}
+			patient.Wait()
+			load.Wait()
+			synctest.Wait()
+			left := len(store.show(t).Queue)
+			require.Zero(t, left, "calls that have given up")
+			start := time.Now()
+			require.NoError(t, here.Do(t.Context(), "k", nothing))
+			require.Less(t, time.Since(start), 10*time.Millisecond, "the key is free")
+		}, guard.WithFair(), guard.WithWait(guard.Forever))
 	}
 }
 
 // Each writer gives up at some moment of its request.
 func TestShared_writersThatGiveUpKeepNoReaderAway(t *testing.T) {
 	for _, n := range []int{5, 40} {
-		t.Run(fmt.Sprint(n), func(t *testing.T) {
-			sharing(t, func(t *testing.T, store sharingStore, here, there *guard.Guard) {
-				reader := hold(t, here, "k", guard.WithShared())
-				guards := []*guard.Guard{here, there}
-				load := hurried(t, store, n, func(ctx context.Context, i int) error {
-					return guards[i%2].Do(ctx, "k", nothing, guard.WithWait(guard.Forever))
-				})
-				load.Wait()
-				synctest.Wait()
-				require.Empty(t, store.show(t).Wanted, "a writer that has given up")
-				require.NoError(t, there.Do(t.Context(), "k", nothing, guard.WithShared()))
-				require.NoError(t, reader.Release(t.Context()))
+		sharingOf(t, fmt.Sprint(n), func(t *testing.T, store sharingStore, here, there *guard.Guard) {
+			reader := hold(t, here, "k", guard.WithShared())
+			guards := []*guard.Guard{here, there}
+			load := hurried(t, store, n, func(ctx context.Context, i int) error {
+				return guards[i%2].Do(ctx, "k", nothing, guard.WithWait(guard.Forever))
 			})
+			load.Wait()
+			synctest.Wait()
+			require.Empty(t, store.show(t).Wanted, "a writer that has given up")
+			require.NoError(t, there.Do(t.Context(), "k", nothing, guard.WithShared()))
+			require.NoError(t, reader.Release(t.Context()))
 		})
 	}
 }

@@ -41,9 +41,7 @@ func TestAcquire_refusesAGrantThatComesTooLate(t *testing.T) {
 			return store.memory.TryAcquire(context.Background(), driver.Claim{Key: c.Key, ID: c.ID, TTL: time.Hour})
 		}
 		_, err := g.Acquire(t.Context(), "k")
-		var failed *guard.StoreError
-		require.ErrorAs(t, err, &failed)
-		require.Equal(t, driver.KindTimeout, failed.Kind)
+		require.Equal(t, driver.KindTimeout, as[*guard.StoreError](t, err).Kind)
 		synctest.Wait()
 		require.True(t, store.free("k"), "the Guard releases the late grant")
 	})
@@ -206,27 +204,25 @@ func TestAcquire_cleansUpALateRepetitionHoweverTheLeaseEnds(t *testing.T) {
 			arrives()
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
-				var claim driver.Claim
-				store.OnAcquire = func(ctx context.Context, n int, c driver.Claim) (driver.Answer, error) {
-					if n > 1 {
-						return store.memory.TryAcquire(ctx, c)
-					}
-					claim = c
-					return driver.Answer{}, errors.New("the connection was reset")
+		inBubbleOf(t, name, func(t *testing.T, g *guard.Guard, store *testStore) {
+			var claim driver.Claim
+			store.OnAcquire = func(ctx context.Context, n int, c driver.Claim) (driver.Answer, error) {
+				if n > 1 {
+					return store.memory.TryAcquire(ctx, c)
 				}
-				lease, err := g.Acquire(t.Context(), "k")
+				claim = c
+				return driver.Answer{}, errors.New("the connection was reset")
+			}
+			lease, err := g.Acquire(t.Context(), "k")
+			require.NoError(t, err)
+			end(t, store, claim, lease, func() {
+				synctest.Wait()
+				_, err := store.memory.TryAcquire(t.Context(), claim)
 				require.NoError(t, err)
-				end(t, store, claim, lease, func() {
-					synctest.Wait()
-					_, err := store.memory.TryAcquire(t.Context(), claim)
-					require.NoError(t, err)
-				})
-				require.False(t, store.free("k"))
-				time.Sleep(2 * time.Second)
-				require.True(t, store.free("k"))
 			})
+			require.False(t, store.free("k"))
+			time.Sleep(2 * time.Second)
+			require.True(t, store.free("k"))
 		})
 	}
 }
@@ -289,9 +285,7 @@ func TestAcquire_releasesAGrantThatComesAfterClose(t *testing.T) {
 
 func TestAcquire_doesNotRetryAPermanentError(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
-		store.OnAcquire = func(_ context.Context, _ int, _ driver.Claim) (driver.Answer, error) {
-			return driver.Answer{}, &guard.StoreError{Backend: "test", Op: driver.OpAcquire, Key: "k", Kind: driver.KindAuth, Err: errors.New("wrong password")}
-		}
+		store.OnAcquire = failing(&guard.StoreError{Backend: "test", Op: driver.OpAcquire, Key: "k", Kind: driver.KindAuth, Err: errors.New("wrong password")})
 		start := time.Now()
 		_, err := g.Acquire(t.Context(), "k", guard.WithWait(time.Hour))
 		require.EqualError(t, err, `test: acquire "k": auth: wrong password`)
@@ -302,17 +296,13 @@ func TestAcquire_doesNotRetryAPermanentError(t *testing.T) {
 
 func TestAcquire_boundsAStoreThatDoesNotAnswer(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
-		store.OnAcquire = func(ctx context.Context, _ int, _ driver.Claim) (driver.Answer, error) {
-			return driver.Answer{}, frozen(ctx)
-		}
+		store.OnAcquire = noAnswer
 		start := time.Now()
 		_, err := g.Acquire(t.Context(), "k")
 		require.Equal(t, attemptLimit, time.Since(start))
 		require.ErrorIs(t, err, guard.ErrStore)
 		require.NotErrorIs(t, err, context.DeadlineExceeded, "the caller's context has not ended")
-		var failed *guard.StoreError
-		require.ErrorAs(t, err, &failed)
-		require.Equal(t, driver.KindTimeout, failed.Kind)
+		require.Equal(t, driver.KindTimeout, as[*guard.StoreError](t, err).Kind)
 	})
 }
 
@@ -343,9 +333,7 @@ func TestWait_endsWithBusy(t *testing.T) {
 		start := time.Now()
 		err := g.Do(t.Context(), "k", nothing, guard.WithWait(25*time.Second))
 		require.Equal(t, 25*time.Second, time.Since(start))
-		var busy *guard.BusyError
-		require.ErrorAs(t, err, &busy)
-		require.Equal(t, 25*time.Second, busy.Waited)
+		require.Equal(t, 25*time.Second, as[*guard.BusyError](t, err).Waited)
 		require.Less(t, store.count(driver.OpAcquire), 250, "the call does not poll too often")
 		require.NoError(t, lease.Release(t.Context()))
 	})
@@ -370,9 +358,7 @@ func TestWait_returnsDoneIfTheWorkFinishesMeanwhile(t *testing.T) {
 		time.AfterFunc(time.Second, func() { require.NoError(t, lease.Complete(t.Context())) })
 		err := g.Do(t.Context(), "k", func(context.Context) error { t.Error("ran twice"); return nil },
 			guard.WithWait(time.Minute), guard.WithOnce(time.Hour))
-		var done *guard.DoneError
-		require.ErrorAs(t, err, &done)
-		require.Equal(t, "42", string(done.Record))
+		require.Equal(t, "42", string(as[*guard.DoneError](t, err).Record))
 	})
 }
 

@@ -64,6 +64,20 @@ func frozen(ctx context.Context) error {
 	return ctx.Err()
 }
 
+// noAnswer is a store that does not answer an acquire.
+func noAnswer(ctx context.Context, _ int, _ driver.Claim) (driver.Answer, error) {
+	return driver.Answer{}, frozen(ctx)
+}
+
+// failing is a store that answers each acquire with an error.
+func failing(err error) func(context.Context, int, driver.Claim) (driver.Answer, error) {
+	return func(context.Context, int, driver.Claim) (driver.Answer, error) { return driver.Answer{}, err }
+}
+
+// noRenewal is a store that does not answer a renewal, and notHeld one that knows nothing of it.
+func noRenewal(ctx context.Context, _ int, _ driver.Claim) (bool, error) { return false, frozen(ctx) }
+func notHeld(context.Context, int, driver.Claim) (bool, error)           { return false, nil }
+
 // freezeReleases makes the store stop answering releases until thaw is called.
 func (s *testStore) freezeReleases() (thaw func()) {
 	var thawed atomic.Bool
@@ -112,6 +126,25 @@ func inBubble(t *testing.T, f func(t *testing.T, g *guard.Guard, store *testStor
 		})
 		f(t, g, store)
 	})
+}
+
+// inBubbleOf is a subtest in a bubble.
+func inBubbleOf(t *testing.T, name string, f func(t *testing.T, g *guard.Guard, store *testStore), opts ...guard.Option) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) { inBubble(t, f, opts...) })
+}
+
+// inTimeOf is a subtest in virtual time.
+func inTimeOf(t *testing.T, name string, f func(t *testing.T)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) { synctest.Test(t, f) })
+}
+
+// as returns the error of its type that err is, or wraps.
+func as[E error](t testing.TB, err error, msg ...any) (e E) {
+	t.Helper()
+	require.ErrorAs(t, err, &e, msg...)
+	return e
 }
 
 // hold acquires the key and returns the lease.

@@ -34,33 +34,31 @@ func closeWithin(t *testing.T, g *guard.Guard, limit time.Duration) error {
 // these leases has been released.
 func TestClose_releasesLeasesGrantedMeanwhile(t *testing.T) {
 	for name, answer := range map[string]error{"granted": nil, "without an answer": errors.New("reset")} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
-				const calls = 100
-				store.OnAcquire = func(ctx context.Context, _ int, c driver.Claim) (driver.Answer, error) {
-					grant, err := store.memory.TryAcquire(ctx, c)
-					time.Sleep(time.Second)
-					return grant, errors.Join(err, answer)
-				}
-				store.OnRelease = func(ctx context.Context, _ int, c driver.Claim, after driver.After) (bool, error) {
-					time.Sleep(5 * time.Millisecond)
-					return store.memory.Release(ctx, c, after)
-				}
-				var all sync.WaitGroup
-				for i := range calls {
-					all.Go(func() {
-						if err := g.Do(t.Context(), fmt.Sprint("k", i), nothing); !errors.Is(err, guard.ErrClosed) {
-							t.Error(err)
-						}
-					})
-				}
-				synctest.Wait()
-				require.NoError(t, closeWithin(t, g, 10*time.Second))
-				all.Wait()
-				for i := range calls {
-					require.True(t, store.free(fmt.Sprint("k", i)))
-				}
-			})
+		inBubbleOf(t, name, func(t *testing.T, g *guard.Guard, store *testStore) {
+			const calls = 100
+			store.OnAcquire = func(ctx context.Context, _ int, c driver.Claim) (driver.Answer, error) {
+				grant, err := store.memory.TryAcquire(ctx, c)
+				time.Sleep(time.Second)
+				return grant, errors.Join(err, answer)
+			}
+			store.OnRelease = func(ctx context.Context, _ int, c driver.Claim, after driver.After) (bool, error) {
+				time.Sleep(5 * time.Millisecond)
+				return store.memory.Release(ctx, c, after)
+			}
+			var all sync.WaitGroup
+			for i := range calls {
+				all.Go(func() {
+					if err := g.Do(t.Context(), fmt.Sprint("k", i), nothing); !errors.Is(err, guard.ErrClosed) {
+						t.Error(err)
+					}
+				})
+			}
+			synctest.Wait()
+			require.NoError(t, closeWithin(t, g, 10*time.Second))
+			all.Wait()
+			for i := range calls {
+				require.True(t, store.free(fmt.Sprint("k", i)))
+			}
 		})
 	}
 }
@@ -108,23 +106,19 @@ func TestClose_countsClaimsWhoseCleanUpFailedBefore(t *testing.T) {
 		"before the TTL has passed": {time.Second, "1 claim was not released"},
 		"after":                     {ttl + time.Second, ""},
 	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
-				store.OnAcquire = func(context.Context, int, driver.Claim) (driver.Answer, error) {
-					return driver.Answer{}, guardtest.Fail(driver.KindAuth)
-				}
-				store.OnRelease = func(context.Context, int, driver.Claim, driver.After) (bool, error) {
-					return false, guardtest.Fail(driver.KindAuth)
-				}
-				require.ErrorIs(t, g.Do(t.Context(), "k", nothing), guard.ErrStore)
-				time.Sleep(c.after)
-				err := closeWithin(t, g, time.Second)
-				if c.says == "" {
-					require.NoError(t, err)
-				} else {
-					require.ErrorContains(t, err, c.says)
-				}
-			})
+		inBubbleOf(t, name, func(t *testing.T, g *guard.Guard, store *testStore) {
+			store.OnAcquire = failing(guardtest.Fail(driver.KindAuth))
+			store.OnRelease = func(context.Context, int, driver.Claim, driver.After) (bool, error) {
+				return false, guardtest.Fail(driver.KindAuth)
+			}
+			require.ErrorIs(t, g.Do(t.Context(), "k", nothing), guard.ErrStore)
+			time.Sleep(c.after)
+			err := closeWithin(t, g, time.Second)
+			if c.says == "" {
+				require.NoError(t, err)
+			} else {
+				require.ErrorContains(t, err, c.says)
+			}
 		})
 	}
 }
@@ -207,25 +201,23 @@ func TestClose_countsTheCallsThatHaveNotReturned(t *testing.T) {
 			}
 		}, "1 call to the store has not returned"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := newTestStore()
-				g, err := guard.New(store)
-				require.NoError(t, err)
-				thaw := make(chan struct{})
-				c.stuck(store, func() { <-thaw })
-				ended := make(chan struct{})
-				go func() {
-					defer close(ended)
-					_ = g.Do(t.Context(), "k", nothing)
-				}()
-				synctest.Wait()
-				err = closeWithin(t, g, 50*time.Millisecond)
-				require.ErrorIs(t, err, guard.ErrStore)
-				require.ErrorContains(t, err, c.says)
-				close(thaw)
-				<-ended
-			})
+		inTimeOf(t, name, func(t *testing.T) {
+			store := newTestStore()
+			g, err := guard.New(store)
+			require.NoError(t, err)
+			thaw := make(chan struct{})
+			c.stuck(store, func() { <-thaw })
+			ended := make(chan struct{})
+			go func() {
+				defer close(ended)
+				_ = g.Do(t.Context(), "k", nothing)
+			}()
+			synctest.Wait()
+			err = closeWithin(t, g, 50*time.Millisecond)
+			require.ErrorIs(t, err, guard.ErrStore)
+			require.ErrorContains(t, err, c.says)
+			close(thaw)
+			<-ended
 		})
 	}
 }
@@ -240,22 +232,20 @@ func TestClose_countsAHookThatHasNotReturned(t *testing.T) {
 			return guard.Hook{AcquireStart: func(ctx context.Context, _ guard.Event) context.Context { block(); return ctx }}
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				unblock := make(chan struct{})
-				g, err := guard.New(newTestStore(), guard.WithTTL(ttl), guard.WithHook(hook(func() { <-unblock })))
-				require.NoError(t, err)
-				go func() {
-					_ = g.Do(context.Background(), "k", func(context.Context) error { time.Sleep(ttl); return nil })
-				}()
-				time.Sleep(ttl / 2)
-				err = closeWithin(t, g, time.Minute)
-				require.ErrorContains(t, err, "hook")
-				require.NotErrorIs(t, err, guard.ErrStore)
-				close(unblock)
-				synctest.Wait()
-				require.NoError(t, g.Close(t.Context()))
-			})
+		inTimeOf(t, name, func(t *testing.T) {
+			unblock := make(chan struct{})
+			g, err := guard.New(newTestStore(), guard.WithTTL(ttl), guard.WithHook(hook(func() { <-unblock })))
+			require.NoError(t, err)
+			go func() {
+				_ = g.Do(context.Background(), "k", func(context.Context) error { time.Sleep(ttl); return nil })
+			}()
+			time.Sleep(ttl / 2)
+			err = closeWithin(t, g, time.Minute)
+			require.ErrorContains(t, err, "hook")
+			require.NotErrorIs(t, err, guard.ErrStore)
+			close(unblock)
+			synctest.Wait()
+			require.NoError(t, g.Close(t.Context()))
 		})
 	}
 }
@@ -273,15 +263,13 @@ func TestDo_doesNotRunUnderALeaseThatEndedInAHook(t *testing.T) {
 			_ = g.Close(ended)
 		}, guard.ErrClosed},
 	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
-				hook := guard.Hook{AcquireEnd: func(context.Context, guard.AcquireEvent) { c.end(g) }}
-				opts := []guard.Option{guard.WithHook(hook), guard.WithoutRenewal()}
-				err := g.Do(t.Context(), "k", func(context.Context) error { t.Error("ran"); return nil }, opts...)
-				require.ErrorIs(t, err, c.want)
-				require.False(t, guard.Ran(err))
-				require.True(t, store.free("k"))
-			})
+		inBubbleOf(t, name, func(t *testing.T, g *guard.Guard, store *testStore) {
+			hook := guard.Hook{AcquireEnd: func(context.Context, guard.AcquireEvent) { c.end(g) }}
+			opts := []guard.Option{guard.WithHook(hook), guard.WithoutRenewal()}
+			err := g.Do(t.Context(), "k", func(context.Context) error { t.Error("ran"); return nil }, opts...)
+			require.ErrorIs(t, err, c.want)
+			require.False(t, guard.Ran(err))
+			require.True(t, store.free("k"))
 		})
 	}
 }
@@ -338,9 +326,7 @@ func TestLong_orphansBeyondTheBoundAreReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var pending, failed atomic.Int64
 		store := newTestStore()
-		store.OnAcquire = func(context.Context, int, driver.Claim) (driver.Answer, error) {
-			return driver.Answer{}, guardtest.Fail(driver.KindAuth)
-		}
+		store.OnAcquire = failing(guardtest.Fail(driver.KindAuth))
 		store.OnRelease = func(context.Context, int, driver.Claim, driver.After) (bool, error) {
 			return false, guardtest.Fail(driver.KindConnection)
 		}

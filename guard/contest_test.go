@@ -48,21 +48,19 @@ func TestContest_aClaimThatWasNotSentIsNoCall(t *testing.T) {
 	unsent := contested
 	unsent.Reason = driver.Unsent
 	for name, opts := range map[string][]guard.Option{"waits": {guard.WithWait(time.Minute)}, "does not wait": nil} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
-				store.OnAcquire = func(_ context.Context, n int, _ driver.Claim) (driver.Answer, error) {
-					if n <= 2 {
-						return unsent, nil
-					}
-					return driver.Answer{}, guardtest.ErrUnscripted
+		inBubbleOf(t, name, func(t *testing.T, g *guard.Guard, store *testStore) {
+			store.OnAcquire = func(_ context.Context, n int, _ driver.Claim) (driver.Answer, error) {
+				if n <= 2 {
+					return unsent, nil
 				}
-				var calls events[guard.CallEvent]
-				var ends events[guard.AcquireEvent]
-				hook := guard.WithHook(guard.Hook{Call: calls.record, AcquireEnd: ends.record})
-				require.NoError(t, g.Do(t.Context(), "k", nothing, append(opts, hook)...))
-				require.Len(t, calls.all(), 2, "one acquire and one release")
-				require.Equal(t, 1, ends.all()[0].Attempts)
-			})
+				return driver.Answer{}, guardtest.ErrUnscripted
+			}
+			var calls events[guard.CallEvent]
+			var ends events[guard.AcquireEvent]
+			hook := guard.WithHook(guard.Hook{Call: calls.record, AcquireEnd: ends.record})
+			require.NoError(t, g.Do(t.Context(), "k", nothing, append(opts, hook)...))
+			require.Len(t, calls.all(), 2, "one acquire and one release")
+			require.Equal(t, 1, ends.all()[0].Attempts)
 		})
 	}
 }

@@ -47,35 +47,33 @@ func TestLease_contextHasTheSameCauseWheneverItIsRead(t *testing.T) {
 	}
 	for name, c := range ends {
 		for _, used := range []string{"early", "late"} {
-			t.Run(name+", used "+used, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					g, err := guard.New(memory.New())
-					require.NoError(t, err)
-					caller, cancel := context.WithCancelCause(context.WithValue(t.Context(), contextKey{}, "value"))
-					defer cancel(nil)
-					l, err := g.Acquire(caller, "key", guard.WithMaxHold(time.Minute))
-					require.NoError(t, err)
-					ctx := l.Context()
-					if used == "early" {
-						require.NotNil(t, ctx.Done())
-					}
-					require.NoError(t, ctx.Err())
-					c.end(t, l, cancel)
-					synctest.Wait()
+			inTimeOf(t, name+", used "+used, func(t *testing.T) {
+				g, err := guard.New(memory.New())
+				require.NoError(t, err)
+				caller, cancel := context.WithCancelCause(context.WithValue(t.Context(), contextKey{}, "value"))
+				defer cancel(nil)
+				l, err := g.Acquire(caller, "key", guard.WithMaxHold(time.Minute))
+				require.NoError(t, err)
+				ctx := l.Context()
+				if used == "early" {
+					require.NotNil(t, ctx.Done())
+				}
+				require.NoError(t, ctx.Err())
+				c.end(t, l, cancel)
+				synctest.Wait()
 
-					require.ErrorIs(t, ctx.Err(), context.Canceled)
-					require.ErrorIs(t, context.Cause(ctx), c.cause)
-					<-ctx.Done()
-					child, stop := context.WithTimeout(ctx, time.Hour)
-					defer stop()
-					<-child.Done()
-					require.ErrorIs(t, context.Cause(child), c.cause)
-					require.ErrorIs(t, ctx.Err(), context.Canceled)
-					require.ErrorIs(t, context.Cause(ctx), c.cause)
-					require.Equal(t, "value", ctx.Value(contextKey{}))
-					_ = l.Release(context.Background())
-					require.NoError(t, g.Close(context.Background()))
-				})
+				require.ErrorIs(t, ctx.Err(), context.Canceled)
+				require.ErrorIs(t, context.Cause(ctx), c.cause)
+				<-ctx.Done()
+				child, stop := context.WithTimeout(ctx, time.Hour)
+				defer stop()
+				<-child.Done()
+				require.ErrorIs(t, context.Cause(child), c.cause)
+				require.ErrorIs(t, ctx.Err(), context.Canceled)
+				require.ErrorIs(t, context.Cause(ctx), c.cause)
+				require.Equal(t, "value", ctx.Value(contextKey{}))
+				_ = l.Release(context.Background())
+				require.NoError(t, g.Close(context.Background()))
 			})
 		}
 	}

@@ -106,27 +106,25 @@ func TestDeadline_isNoCancellation(t *testing.T) {
 	}
 	for from, inner := range contexts {
 		for name, under := range underLeases {
-			t.Run(name+", "+from, func(t *testing.T) {
-				inBubble(t, func(t *testing.T, g *guard.Guard, _ *testStore) {
-					var cause error
-					f := func(ctx context.Context) error {
-						defer func() { cause = context.Cause(ctx) }()
-						return ends(ctx)
-					}
-					var err error
-					if inner == nil {
-						late := newLateContext(t.Context(), time.Now().Add(timeout))
-						time.AfterFunc(timeout, late.end)
-						err = under(g, late, f)
-					} else {
-						outer, cancel := context.WithTimeout(t.Context(), timeout)
-						defer cancel()
-						err = g.Do(outer, "a", func(ctx context.Context) error { return under(g, inner(ctx), f) })
-					}
-					require.ErrorIs(t, err, context.DeadlineExceeded)
-					require.NotErrorIs(t, err, context.Canceled)
-					require.ErrorIs(t, cause, context.DeadlineExceeded)
-				})
+			inBubbleOf(t, name+", "+from, func(t *testing.T, g *guard.Guard, _ *testStore) {
+				var cause error
+				f := func(ctx context.Context) error {
+					defer func() { cause = context.Cause(ctx) }()
+					return ends(ctx)
+				}
+				var err error
+				if inner == nil {
+					late := newLateContext(t.Context(), time.Now().Add(timeout))
+					time.AfterFunc(timeout, late.end)
+					err = under(g, late, f)
+				} else {
+					outer, cancel := context.WithTimeout(t.Context(), timeout)
+					defer cancel()
+					err = g.Do(outer, "a", func(ctx context.Context) error { return under(g, inner(ctx), f) })
+				}
+				require.ErrorIs(t, err, context.DeadlineExceeded)
+				require.NotErrorIs(t, err, context.Canceled)
+				require.ErrorIs(t, cause, context.DeadlineExceeded)
 			})
 		}
 	}
@@ -144,18 +142,16 @@ func TestDeadline_isNoErrorOfTheStore(t *testing.T) {
 		},
 	} {
 		for name, under := range underLeases {
-			t.Run(name+", "+how, func(t *testing.T) {
-				inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
-					store.OnAcquire = func(ctx context.Context, _ int, _ driver.Claim) (driver.Answer, error) {
-						return driver.Answer{}, answer(ctx)
-					}
-					late := newLateContext(t.Context(), time.Now().Add(time.Second))
-					time.AfterFunc(time.Second+100*time.Millisecond, late.end)
-					err := under(g, late, nothing)
-					require.ErrorIs(t, err, context.DeadlineExceeded)
-					require.NotErrorIs(t, err, guard.ErrStore)
-					time.Sleep(time.Second)
-				})
+			inBubbleOf(t, name+", "+how, func(t *testing.T, g *guard.Guard, store *testStore) {
+				store.OnAcquire = func(ctx context.Context, _ int, _ driver.Claim) (driver.Answer, error) {
+					return driver.Answer{}, answer(ctx)
+				}
+				late := newLateContext(t.Context(), time.Now().Add(time.Second))
+				time.AfterFunc(time.Second+100*time.Millisecond, late.end)
+				err := under(g, late, nothing)
+				require.ErrorIs(t, err, context.DeadlineExceeded)
+				require.NotErrorIs(t, err, guard.ErrStore)
+				time.Sleep(time.Second)
 			})
 		}
 	}
@@ -165,19 +161,17 @@ func TestDeadline_isNoErrorOfTheStore(t *testing.T) {
 // with its deadline finds that its context has ended.
 func TestDeadline_theContextHasEndedAsWell(t *testing.T) {
 	for name, under := range underLeases {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
-				store.OnAcquire = func(ctx context.Context, _ int, _ driver.Claim) (driver.Answer, error) {
-					deadline, _ := ctx.Deadline()
-					time.Sleep(time.Until(deadline))
-					return driver.Answer{}, guardtest.Fail(driver.KindTimeout)
-				}
-				late := newLateContext(t.Context(), time.Now().Add(time.Second))
-				time.AfterFunc(time.Second+10*time.Millisecond, late.end)
-				require.ErrorIs(t, under(g, late, nothing), context.DeadlineExceeded)
-				require.Error(t, late.Err())
-				time.Sleep(time.Second)
-			})
+		inBubbleOf(t, name, func(t *testing.T, g *guard.Guard, store *testStore) {
+			store.OnAcquire = func(ctx context.Context, _ int, _ driver.Claim) (driver.Answer, error) {
+				deadline, _ := ctx.Deadline()
+				time.Sleep(time.Until(deadline))
+				return driver.Answer{}, guardtest.Fail(driver.KindTimeout)
+			}
+			late := newLateContext(t.Context(), time.Now().Add(time.Second))
+			time.AfterFunc(time.Second+10*time.Millisecond, late.end)
+			require.ErrorIs(t, under(g, late, nothing), context.DeadlineExceeded)
+			require.Error(t, late.Err())
+			time.Sleep(time.Second)
 		})
 	}
 }

@@ -65,26 +65,24 @@ func TestDeferral_isNotRenewed(t *testing.T) {
 // Close waits for the work, and releases the claim even if it does not wait for as long.
 func TestDeferral_close(t *testing.T) {
 	for name, patient := range map[string]bool{"waits": true, "does not wait": false} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
-				d := deferredCall(t, g, store)
-				limit := time.Second
-				if patient {
-					limit = ttl
-					time.AfterFunc(3*time.Second, d.End)
-				}
-				ctx, cancel := context.WithTimeout(t.Context(), limit)
-				defer cancel()
-				start := time.Now()
-				err := g.Close(ctx)
-				require.True(t, store.free("k"))
-				if patient {
-					require.NoError(t, err)
-					require.GreaterOrEqual(t, time.Since(start), 3*time.Second)
-				}
-				d.End()
-				require.NoError(t, g.Close(t.Context()))
-			})
+		inBubbleOf(t, name, func(t *testing.T, g *guard.Guard, store *testStore) {
+			d := deferredCall(t, g, store)
+			limit := time.Second
+			if patient {
+				limit = ttl
+				time.AfterFunc(3*time.Second, d.End)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), limit)
+			defer cancel()
+			start := time.Now()
+			err := g.Close(ctx)
+			require.True(t, store.free("k"))
+			if patient {
+				require.NoError(t, err)
+				require.GreaterOrEqual(t, time.Since(start), 3*time.Second)
+			}
+			d.End()
+			require.NoError(t, g.Close(t.Context()))
 		})
 	}
 }
@@ -108,8 +106,6 @@ func TestDeferral_err(t *testing.T) {
 			return driver.Answer{}, frozen(ctx)
 		}
 		require.ErrorIs(t, g.Do(ctx, "k", nothing, d.Option()), context.Canceled)
-		var last *guard.StoreError
-		require.ErrorAs(t, d.Err(), &last)
-		require.Equal(t, driver.KindOOM, last.Kind, "what the end of the call has cut off says less")
+		require.Equal(t, driver.KindOOM, as[*guard.StoreError](t, d.Err()).Kind, "what the end of the call has cut off says less")
 	})
 }

@@ -67,46 +67,44 @@ func TestDetached_theCallerBoundsTheWaitAlone(t *testing.T) {
 			return nil
 		}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				g, err := guard.New(memory.New())
+		inTimeOf(t, name, func(t *testing.T) {
+			g, err := guard.New(memory.New())
+			require.NoError(t, err)
+			defer func() { require.NoError(t, g.Close(context.Background())) }()
+			if c.taken {
+				l, err := g.Acquire(t.Context(), "key")
 				require.NoError(t, err)
-				defer func() { require.NoError(t, g.Close(context.Background())) }()
-				if c.taken {
-					l, err := g.Acquire(t.Context(), "key")
-					require.NoError(t, err)
-					defer func() { require.NoError(t, l.Release(context.Background())) }()
-				}
-				caller, cancel := context.WithCancelCause(context.WithValue(t.Context(), contextKey{}, "value"))
-				defer cancel(nil)
-				if c.run == nil {
-					cancel(errOwn)
-				}
-				if c.taken {
-					time.AfterFunc(time.Minute, func() { cancel(errOwn) })
-				}
-				limited, end := context.WithTimeout(caller, 30*time.Minute)
-				defer end()
-				ran := false
-				start := time.Now()
-				err = g.Do(limited, "key", func(ctx context.Context) error {
-					ran = true
-					require.Equal(t, "value", ctx.Value(contextKey{}))
-					return c.run(ctx, g, cancel)
-				}, g.Adapter().Detached(), guard.WithWait(time.Hour), guard.WithMaxHold(2*time.Hour))
-				require.Equal(t, c.ran, ran)
-				if c.want == nil {
-					require.NoError(t, err)
-				} else {
-					require.ErrorIs(t, err, c.want)
-				}
-				if c.taken {
-					require.Equal(t, time.Minute, time.Since(start), "the wait ends with the caller")
-				}
-				if c.ran && !errors.Is(err, guard.ErrClosed) && !errors.Is(err, guard.ErrLost) {
-					require.NoError(t, g.Do(t.Context(), "key", func(context.Context) error { return nil }), "the key is free")
-				}
-			})
+				defer func() { require.NoError(t, l.Release(context.Background())) }()
+			}
+			caller, cancel := context.WithCancelCause(context.WithValue(t.Context(), contextKey{}, "value"))
+			defer cancel(nil)
+			if c.run == nil {
+				cancel(errOwn)
+			}
+			if c.taken {
+				time.AfterFunc(time.Minute, func() { cancel(errOwn) })
+			}
+			limited, end := context.WithTimeout(caller, 30*time.Minute)
+			defer end()
+			ran := false
+			start := time.Now()
+			err = g.Do(limited, "key", func(ctx context.Context) error {
+				ran = true
+				require.Equal(t, "value", ctx.Value(contextKey{}))
+				return c.run(ctx, g, cancel)
+			}, g.Adapter().Detached(), guard.WithWait(time.Hour), guard.WithMaxHold(2*time.Hour))
+			require.Equal(t, c.ran, ran)
+			if c.want == nil {
+				require.NoError(t, err)
+			} else {
+				require.ErrorIs(t, err, c.want)
+			}
+			if c.taken {
+				require.Equal(t, time.Minute, time.Since(start), "the wait ends with the caller")
+			}
+			if c.ran && !errors.Is(err, guard.ErrClosed) && !errors.Is(err, guard.ErrLost) {
+				require.NoError(t, g.Do(t.Context(), "key", func(context.Context) error { return nil }), "the key is free")
+			}
 		})
 	}
 }
@@ -114,25 +112,23 @@ func TestDetached_theCallerBoundsTheWaitAlone(t *testing.T) {
 // A panic and Goexit release the lease, although the caller's context has ended.
 func TestDetached_releasesIfTheFunctionDoesNotReturn(t *testing.T) {
 	for name, leave := range map[string]func(){"panic": func() { panic("on purpose") }, "goexit": runtime.Goexit} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				g, err := guard.New(memory.New())
-				require.NoError(t, err)
-				defer func() { require.NoError(t, g.Close(context.Background())) }()
-				caller, cancel := context.WithCancel(t.Context())
-				done := make(chan struct{})
-				go func() {
-					defer close(done)
-					defer func() { _ = recover() }()
-					_ = g.Do(caller, "key", func(context.Context) error {
-						cancel()
-						leave()
-						return nil
-					}, g.Adapter().Detached())
-				}()
-				<-done
-				require.NoError(t, g.Do(t.Context(), "key", func(context.Context) error { return nil }))
-			})
+		inTimeOf(t, name, func(t *testing.T) {
+			g, err := guard.New(memory.New())
+			require.NoError(t, err)
+			defer func() { require.NoError(t, g.Close(context.Background())) }()
+			caller, cancel := context.WithCancel(t.Context())
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				defer func() { _ = recover() }()
+				_ = g.Do(caller, "key", func(context.Context) error {
+					cancel()
+					leave()
+					return nil
+				}, g.Adapter().Detached())
+			}()
+			<-done
+			require.NoError(t, g.Do(t.Context(), "key", func(context.Context) error { return nil }))
 		})
 	}
 }

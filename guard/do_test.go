@@ -55,8 +55,7 @@ func TestDo_busyErrorNamesTheHolderAndTheTimeLeft(t *testing.T) {
 		lease := hold(t, g, "report", guard.WithLabel("web-1"))
 		time.Sleep(time.Second)
 		err := g.Do(t.Context(), "report", func(context.Context) error { t.Error("ran twice"); return nil })
-		var busy *guard.BusyError
-		require.ErrorAs(t, err, &busy)
+		busy := as[*guard.BusyError](t, err)
 		require.Equal(t, &guard.BusyError{Key: "report", Left: ttl - time.Second, Label: "web-1"}, busy)
 		require.NoError(t, lease.Release(t.Context()))
 		require.NoError(t, g.Do(t.Context(), "report", nothing))
@@ -87,14 +86,11 @@ func TestSetRecord_refusesALongRecord(t *testing.T) {
 		require.NoError(t, g.Do(t.Context(), "k", func(ctx context.Context) error {
 			lease, _ := guard.FromContext(ctx)
 			require.NoError(t, lease.SetRecord(longest))
-			var refused *guard.SettingError
-			require.ErrorAs(t, lease.SetRecord(append(longest, 0)), &refused)
+			refused := as[*guard.SettingError](t, lease.SetRecord(append(longest, 0)))
 			require.Equal(t, "guard: SetRecord(1048577 bytes): must be at most 1048576 bytes", refused.Error())
 			return nil
 		}, once))
-		var done *guard.DoneError
-		require.ErrorAs(t, g.Do(t.Context(), "k", nothing, once), &done)
-		require.Len(t, done.Record, guard.MaxRecord, "the earlier record stays")
+		require.Len(t, as[*guard.DoneError](t, g.Do(t.Context(), "k", nothing, once)).Record, guard.MaxRecord, "the earlier record stays")
 	})
 }
 
@@ -109,8 +105,7 @@ func TestDo_withOnceKeepsRepeatsOutForTheWindow(t *testing.T) {
 		at := time.Now()
 		time.Sleep(time.Hour - time.Millisecond)
 		err := g.Do(t.Context(), "k", func(context.Context) error { t.Error("ran twice"); return nil }, once)
-		var done *guard.DoneError
-		require.ErrorAs(t, err, &done)
+		done := as[*guard.DoneError](t, err)
 		require.True(t, done.At.Equal(at), "%v is not %v", done.At, at)
 		done.At = time.Time{}
 		require.Equal(t, &guard.DoneError{Key: "k", Left: time.Millisecond, Record: []byte("the answer"), Label: "web-1", Name: "report"}, done)
@@ -125,14 +120,12 @@ func TestDo_withOnceLeavesNoMarkerIfTheRunDidNotSucceed(t *testing.T) {
 		"panic": func(context.Context) error { panic("failed") },
 	}
 	for name, f := range failures {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, g *guard.Guard, _ *testStore) {
-				func() {
-					defer func() { _ = recover() }()
-					require.Error(t, g.Do(t.Context(), "k", f, guard.WithOnce(time.Hour)))
-				}()
-				require.NoError(t, g.Do(t.Context(), "k", nothing, guard.WithOnce(time.Hour)))
-			})
+		inBubbleOf(t, name, func(t *testing.T, g *guard.Guard, _ *testStore) {
+			func() {
+				defer func() { _ = recover() }()
+				require.Error(t, g.Do(t.Context(), "k", f, guard.WithOnce(time.Hour)))
+			}()
+			require.NoError(t, g.Do(t.Context(), "k", nothing, guard.WithOnce(time.Hour)))
 		})
 	}
 }
@@ -143,9 +136,7 @@ func TestDo_withMinHoldKeepsTheKeyBusyHoweverSoonTheRunEnds(t *testing.T) {
 			time.Sleep(time.Second)
 			return errors.New("failed")
 		}, guard.WithMinHold(time.Minute)))
-		var busy *guard.BusyError
-		require.ErrorAs(t, g.Do(t.Context(), "k", nothing), &busy)
-		require.Equal(t, 59*time.Second, busy.Left, "counted from the grant")
+		require.Equal(t, 59*time.Second, as[*guard.BusyError](t, g.Do(t.Context(), "k", nothing)).Left, "counted from the grant")
 		time.Sleep(59 * time.Second)
 		require.NoError(t, g.Do(t.Context(), "k", nothing))
 	})
@@ -154,9 +145,7 @@ func TestDo_withMinHoldKeepsTheKeyBusyHoweverSoonTheRunEnds(t *testing.T) {
 func TestDo_markerLastsForTheLongerOfWindowAndMinHold(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, _ *testStore) {
 		require.NoError(t, g.Do(t.Context(), "k", nothing, guard.WithOnce(time.Second), guard.WithMinHold(time.Minute)))
-		var done *guard.DoneError
-		require.ErrorAs(t, g.Do(t.Context(), "k", nothing), &done)
-		require.Equal(t, time.Minute, done.Left)
+		require.Equal(t, time.Minute, as[*guard.DoneError](t, g.Do(t.Context(), "k", nothing)).Left)
 	})
 }
 
@@ -245,8 +234,7 @@ func TestOptions_badValuesAreRefusedByName(t *testing.T) {
 	for name, c := range bad {
 		t.Run(name, func(t *testing.T) {
 			_, err := guard.New(memory.New(), c.opts...)
-			var refused *guard.SettingError
-			require.ErrorAs(t, err, &refused)
+			refused := as[*guard.SettingError](t, err)
 			require.Equal(t, c.setting, refused.Setting)
 			require.ErrorContains(t, err, c.setting)
 			require.ErrorContains(t, err, c.says)
@@ -267,9 +255,7 @@ func TestOptions_ofTheCallOverrideThoseOfNew(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, _ *testStore) {
 		lease := hold(t, g, "k", guard.WithTTL(time.Minute), guard.WithName("mine"))
 		require.Equal(t, "mine", lease.Name())
-		var busy *guard.BusyError
-		require.ErrorAs(t, g.Do(t.Context(), "k", nothing), &busy)
-		require.Equal(t, time.Minute, busy.Left)
+		require.Equal(t, time.Minute, as[*guard.BusyError](t, g.Do(t.Context(), "k", nothing)).Left)
 		require.NoError(t, lease.Release(t.Context()))
 	}, guard.WithName("others"))
 }
@@ -284,9 +270,7 @@ func TestNew_refusesANilLocker(t *testing.T) {
 	for name, locker := range map[string]guard.Locker{"nil": nil, "nil pointer": (*memory.Locker)(nil)} {
 		t.Run(name, func(t *testing.T) {
 			_, err := guard.New(locker)
-			var refused *guard.SettingError
-			require.ErrorAs(t, err, &refused)
-			require.Equal(t, "locker", refused.Setting)
+			require.Equal(t, "locker", as[*guard.SettingError](t, err).Setting)
 		})
 	}
 }
@@ -306,8 +290,7 @@ func TestNew_checksTheLocker(t *testing.T) {
 func TestDo_refusesANilFunction(t *testing.T) {
 	g, err := guard.New(memory.New())
 	require.NoError(t, err)
-	var refused *guard.SettingError
-	require.ErrorAs(t, g.Do(t.Context(), "k", nil), &refused)
+	refused := as[*guard.SettingError](t, g.Do(t.Context(), "k", nil))
 	_, err = g.Wrap("k", nil)
 	require.ErrorAs(t, err, &refused)
 	_, err = guard.DoValue[int](t.Context(), g, "k", nil)
@@ -327,8 +310,7 @@ func TestKeys_thatCannotBeUsedAreRefused(t *testing.T) {
 	for name, c := range bad {
 		t.Run(name, func(t *testing.T) {
 			err := g.Do(t.Context(), c.key, func(context.Context) error { t.Error("ran"); return nil })
-			var refused *guard.KeyError
-			require.ErrorAs(t, err, &refused)
+			refused := as[*guard.KeyError](t, err)
 			require.ErrorContains(t, err, c.says)
 			require.Less(t, len(err.Error()), 200, "the message shortens a long key")
 			_, err = g.Wrap(c.key, nothing)

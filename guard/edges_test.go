@@ -103,9 +103,7 @@ func TestQueue_sharesAPermanentError(t *testing.T) {
 		close(first)
 		all.Wait()
 		for _, err := range errs {
-			var failed *guard.StoreError
-			require.ErrorAs(t, err, &failed)
-			require.Equal(t, driver.KindAuth, failed.Kind)
+			require.Equal(t, driver.KindAuth, as[*guard.StoreError](t, err).Kind)
 		}
 		require.LessOrEqual(t, store.count(driver.OpAcquire), 2, "one for the waiters that joined before it was sent, and one for the others")
 	})
@@ -124,24 +122,22 @@ func TestWait_isBoundedIfTheStoreIsSlow(t *testing.T) {
 		},
 		"the store does not answer": frozen,
 	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
-				store.OnAcquire = func(ctx context.Context, _ int, c driver.Claim) (driver.Answer, error) {
-					if err := answer(ctx); err != nil {
-						return driver.Answer{}, err
-					}
-					return store.memory.TryAcquire(ctx, c)
+		inBubbleOf(t, name, func(t *testing.T, g *guard.Guard, store *testStore) {
+			store.OnAcquire = func(ctx context.Context, _ int, c driver.Claim) (driver.Answer, error) {
+				if err := answer(ctx); err != nil {
+					return driver.Answer{}, err
 				}
-				for _, opts := range [][]guard.Option{nil, {guard.WithFair()}} {
-					start := time.Now()
-					opts = append(opts, guard.WithWait(100*time.Millisecond))
-					g, err := guard.New(&fairStore{testStore: store}, guard.WithTTL(ttl))
-					require.NoError(t, err)
-					require.ErrorIs(t, g.Do(t.Context(), "k", nothing, opts...), guard.ErrStore)
-					require.LessOrEqual(t, time.Since(start), 1100*time.Millisecond)
-					require.NoError(t, g.Close(t.Context()))
-				}
-			})
+				return store.memory.TryAcquire(ctx, c)
+			}
+			for _, opts := range [][]guard.Option{nil, {guard.WithFair()}} {
+				start := time.Now()
+				opts = append(opts, guard.WithWait(100*time.Millisecond))
+				g, err := guard.New(&fairStore{testStore: store}, guard.WithTTL(ttl))
+				require.NoError(t, err)
+				require.ErrorIs(t, g.Do(t.Context(), "k", nothing, opts...), guard.ErrStore)
+				require.LessOrEqual(t, time.Since(start), 1100*time.Millisecond)
+				require.NoError(t, g.Close(t.Context()))
+			}
 		})
 	}
 }
@@ -149,27 +145,25 @@ func TestWait_isBoundedIfTheStoreIsSlow(t *testing.T) {
 // A waiter whose Wait hook blocks keeps its position, but the waiters behind it may overtake.
 func TestHook_Wait_thatBlocksDoesNotDelayTheQueue(t *testing.T) {
 	for _, elsewhere := range []bool{true, false} {
-		t.Run(fmt.Sprint("held elsewhere: ", elsewhere), func(t *testing.T) {
-			inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
-				var release func()
-				if elsewhere {
-					claim := store.acquireElsewhere(t, time.Hour)
-					release = func() { store.release(t, claim, driver.After{}) }
-				} else {
-					lease := hold(t, g, "k")
-					release = func() { require.NoError(t, lease.Release(t.Context())) }
-				}
-				c := newCallers(t, g)
-				unblock := make(chan struct{})
-				c.start(t.Context(), 0, guard.WithHook(guard.Hook{Wait: func(context.Context, guard.WaitEvent) { <-unblock }}))
-				c.start(t.Context(), 10*time.Second)
-				release()
-				time.Sleep(time.Second)
-				require.Equal(t, []int{1}, c.ran(), "the second call overtakes")
-				c.start(t.Context(), 0)
-				close(unblock)
-				c.requireOrder(1, 0, 2)
-			})
+		inBubbleOf(t, fmt.Sprint("held elsewhere: ", elsewhere), func(t *testing.T, g *guard.Guard, store *testStore) {
+			var release func()
+			if elsewhere {
+				claim := store.acquireElsewhere(t, time.Hour)
+				release = func() { store.release(t, claim, driver.After{}) }
+			} else {
+				lease := hold(t, g, "k")
+				release = func() { require.NoError(t, lease.Release(t.Context())) }
+			}
+			c := newCallers(t, g)
+			unblock := make(chan struct{})
+			c.start(t.Context(), 0, guard.WithHook(guard.Hook{Wait: func(context.Context, guard.WaitEvent) { <-unblock }}))
+			c.start(t.Context(), 10*time.Second)
+			release()
+			time.Sleep(time.Second)
+			require.Equal(t, []int{1}, c.ran(), "the second call overtakes")
+			c.start(t.Context(), 0)
+			close(unblock)
+			c.requireOrder(1, 0, 2)
 		})
 	}
 }
@@ -223,26 +217,24 @@ func (s *asyncStore) Start(
 // A backend that panics or ends its goroutine has not answered, so renewal continues.
 func TestRenewal_continuesIfTheBackendPanics(t *testing.T) {
 	for _, a := range aborts {
-		t.Run(a.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := &asyncStore{testStore: newTestStore()}
-				var calls atomic.Int32
-				store.renew = func(ctx context.Context, claims []driver.Claim, done func(i int, a driver.Answer, err error)) {
-					if calls.Add(1) == 1 {
-						done(0, driver.Answer{Held: true}, nil)
-						a.abort()
-					}
-					driver.Each{Locker: store.memory}.Start(ctx, driver.OpRenew, claims, driver.After{}, done)
+		inTimeOf(t, a.name, func(t *testing.T) {
+			store := &asyncStore{testStore: newTestStore()}
+			var calls atomic.Int32
+			store.renew = func(ctx context.Context, claims []driver.Claim, done func(i int, a driver.Answer, err error)) {
+				if calls.Add(1) == 1 {
+					done(0, driver.Answer{Held: true}, nil)
+					a.abort()
 				}
-				g, err := guard.New(store, guard.WithTTL(ttl))
-				require.NoError(t, err)
-				first, second := hold(t, g, "first"), hold(t, g, "second")
-				time.Sleep(5 * ttl)
-				require.Greater(t, calls.Load(), int32(10))
-				require.NoError(t, first.Release(t.Context()))
-				require.NoError(t, second.Release(t.Context()))
-				require.NoError(t, g.Close(t.Context()))
-			})
+				driver.Each{Locker: store.memory}.Start(ctx, driver.OpRenew, claims, driver.After{}, done)
+			}
+			g, err := guard.New(store, guard.WithTTL(ttl))
+			require.NoError(t, err)
+			first, second := hold(t, g, "first"), hold(t, g, "second")
+			time.Sleep(5 * ttl)
+			require.Greater(t, calls.Load(), int32(10))
+			require.NoError(t, first.Release(t.Context()))
+			require.NoError(t, second.Release(t.Context()))
+			require.NoError(t, g.Close(t.Context()))
 		})
 	}
 }
@@ -265,9 +257,7 @@ func TestRenewal_endsWithoutAnAnswer(t *testing.T) {
 		require.NoError(t, err)
 		lease := hold(t, g, "k")
 		<-lease.Context().Done()
-		var lost *guard.LostError
-		require.ErrorAs(t, lease.Release(t.Context()), &lost)
-		require.Equal(t, guard.LossExpired, lost.Reason)
+		require.Equal(t, guard.LossExpired, as[*guard.LostError](t, lease.Release(t.Context())).Reason)
 		start := time.Now()
 		require.NoError(t, g.Close(t.Context()))
 		require.Zero(t, time.Since(start))

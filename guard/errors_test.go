@@ -48,22 +48,18 @@ func TestErrors_areDistinct(t *testing.T) {
 			return g.Do(ctx, "k", nothing)
 		},
 		"store": func(t *testing.T, g *guard.Guard, store *testStore) error {
-			store.OnAcquire = func(_ context.Context, _ int, _ driver.Claim) (driver.Answer, error) {
-				return driver.Answer{}, errors.Join(context.Canceled, context.DeadlineExceeded)
-			}
+			store.OnAcquire = failing(errors.Join(context.Canceled, context.DeadlineExceeded))
 			return g.Do(t.Context(), "k", nothing)
 		},
 	}
 	for name, outcome := range outcomes {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
-				err := outcome(t, g, store)
-				require.Error(t, err)
-				for other, kind := range kinds {
-					require.Equal(t, name == other, errors.Is(err, kind), "errors.Is(%v, the %s error)", err, other)
-				}
-				require.NotErrorIs(t, err, context.DeadlineExceeded)
-			})
+		inBubbleOf(t, name, func(t *testing.T, g *guard.Guard, store *testStore) {
+			err := outcome(t, g, store)
+			require.Error(t, err)
+			for other, kind := range kinds {
+				require.Equal(t, name == other, errors.Is(err, kind), "errors.Is(%v, the %s error)", err, other)
+			}
+			require.NotErrorIs(t, err, context.DeadlineExceeded)
 		})
 	}
 }

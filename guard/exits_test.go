@@ -553,13 +553,11 @@ func (s *exitScene) check(e exit) {
 func TestExits(t *testing.T) {
 	for _, e := range exits() {
 		for of, keys := range map[string][]string{"": {"k"}, ", several keys": {"j", "k"}} {
-			t.Run(e.state+", "+e.how+of, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					s := newExitScene(t, keys)
-					defer s.cancel()
-					e.play(s)
-					s.check(e)
-				})
+			inTimeOf(t, e.state+", "+e.how+of, func(t *testing.T) {
+				s := newExitScene(t, keys)
+				defer s.cancel()
+				e.play(s)
+				s.check(e)
 			})
 		}
 	}

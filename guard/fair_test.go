@@ -194,9 +194,7 @@ func TestWithFair_aCallThatDoesNotWaitYieldsToTheQueue(t *testing.T) {
 		time.Sleep(time.Second)
 		synctest.Wait()
 		c.call(c.t.Context(), 1, 0, guard.WithWait(0))
-		var busy *guard.BusyError
-		require.ErrorAs(t, c.err(1), &busy)
-		require.Equal(t, driver.NotifyGrace, busy.Left)
+		require.Equal(t, driver.NotifyGrace, as[*guard.BusyError](t, c.err(1)).Left)
 		time.Sleep(driver.NotifyGrace)
 		c.call(c.t.Context(), 2, 0, guard.WithWait(0))
 		require.NoError(t, c.err(2))
@@ -265,8 +263,7 @@ func TestWithFair_aCallThatGivesUpLeavesTheQueue(t *testing.T) {
 		synctest.Wait()
 		require.ErrorIs(t, c.err(1), context.Canceled)
 		c.all.Wait()
-		var busy *guard.BusyError
-		require.ErrorAs(t, c.err(2), &busy)
+		busy := as[*guard.BusyError](t, c.err(2))
 		require.Equal(t, 500*time.Millisecond, busy.Waited)
 		require.Equal(t, ttl-500*time.Millisecond, busy.Left)
 		require.Equal(t, []int{0, 3}, c.ran)
@@ -423,9 +420,7 @@ func TestWithFair_findsTheQueueOfAWrappedLocker(t *testing.T) {
 func TestWithFair_aStoreErrorEndsACallWhoseTimeIsUp(t *testing.T) {
 	withFairGuards(t, 1, func(c *fairCalls) {
 		c.call(c.t.Context(), 0, time.Minute)
-		c.store.OnAcquire = func(context.Context, int, driver.Claim) (driver.Answer, error) {
-			return driver.Answer{}, guardtest.Fail(driver.KindConnection)
-		}
+		c.store.OnAcquire = failing(guardtest.Fail(driver.KindConnection))
 		start := time.Now()
 		err := c.guards[0].Do(c.t.Context(), "k", nothing, guard.WithWait(2*time.Second))
 		require.ErrorIs(t, err, guard.ErrStore)

@@ -239,23 +239,21 @@ func TestHandOff_isOnlyToACallWithTheSameTerms(t *testing.T) {
 func TestHandOff_doesNotHappenIfSomethingIsLeftBehind(t *testing.T) {
 	once := []guard.Option{guard.WithOnce(time.Hour)}
 	failed := errors.New("failed")
-	t.Run("a done marker", func(t *testing.T) {
-		inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
-			c := newCallers(t, g)
-			fail := func(context.Context) error { time.Sleep(time.Millisecond); return failed }
-			c.startFunc(t.Context(), fail, once...)
-			c.startFunc(t.Context(), fail, once...)
-			c.startFunc(t.Context(), fail, once...)
-			c.start(t.Context(), time.Millisecond, append(once, guard.WithLabel("the finished run"))...)
-			c.start(t.Context(), time.Millisecond, once...)
-			for i := range 3 {
-				c.fail(i, failed)
-			}
-			c.requireOrder(0, 1, 2, 3)
-			require.ErrorIs(t, c.end(4).err, guard.ErrDone)
-			require.Len(t, store.granted(), 2, "a failed run leaves no marker, so its lease is handed off")
-			require.Regexp(t, "\x1fthe finished run$", store.released()[1].Label)
-		})
+	inBubbleOf(t, "a done marker", func(t *testing.T, g *guard.Guard, store *testStore) {
+		c := newCallers(t, g)
+		fail := func(context.Context) error { time.Sleep(time.Millisecond); return failed }
+		c.startFunc(t.Context(), fail, once...)
+		c.startFunc(t.Context(), fail, once...)
+		c.startFunc(t.Context(), fail, once...)
+		c.start(t.Context(), time.Millisecond, append(once, guard.WithLabel("the finished run"))...)
+		c.start(t.Context(), time.Millisecond, once...)
+		for i := range 3 {
+			c.fail(i, failed)
+		}
+		c.requireOrder(0, 1, 2, 3)
+		require.ErrorIs(t, c.end(4).err, guard.ErrDone)
+		require.Len(t, store.granted(), 2, "a failed run leaves no marker, so its lease is handed off")
+		require.Regexp(t, "\x1fthe finished run$", store.released()[1].Label)
 	})
 	t.Run("a minimum hold", func(t *testing.T) {
 		runFour(t, []guard.Option{guard.WithMinHold(10 * time.Second)}, nil, nothing, func(c *callers, store *testStore) {
@@ -285,8 +283,7 @@ func TestHandOff_countsTheLimitsOfEachHoldFromItsOwnStart(t *testing.T) {
 		handedOff := time.Now().Add(15 * time.Millisecond)
 		c.all.Wait()
 		require.Equal(t, 25*time.Second, ended)
-		var lost *guard.LostError
-		require.ErrorAs(t, c.end(3).err, &lost)
+		lost := as[*guard.LostError](t, c.end(3).err)
 		require.Equal(t, guard.LossMaxHold, lost.Reason)
 		require.Equal(t, c.fence(3), lost.Fence)
 		require.Equal(t, handedOff.Add(25*time.Second), c.end(3).at)
@@ -303,28 +300,26 @@ func TestHandOff_needsHalfOfTheValidity(t *testing.T) {
 		delay  time.Duration
 		grants int
 	}{"enough": {40 * time.Millisecond, 2}, "too little": {80 * time.Millisecond, 3}} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
-				store.OnAcquire = func(ctx context.Context, n int, c driver.Claim) (driver.Answer, error) {
-					grant, err := store.memory.TryAcquire(ctx, c)
-					if n == 2 {
-						time.Sleep(m.delay) // the limit is 78 ms: half the TTL, less the margin
-					}
-					return grant, err
+		inBubbleOf(t, name, func(t *testing.T, g *guard.Guard, store *testStore) {
+			store.OnAcquire = func(ctx context.Context, n int, c driver.Claim) (driver.Answer, error) {
+				grant, err := store.memory.TryAcquire(ctx, c)
+				if n == 2 {
+					time.Sleep(m.delay) // the limit is 78 ms: half the TTL, less the margin
 				}
-				store.OnRenew = func(ctx context.Context, _ int, c driver.Claim) (bool, error) { return false, frozen(ctx) }
-				c := newCallers(t, g)
-				for range 4 {
-					c.start(t.Context(), time.Millisecond)
-				}
-				c.all.Wait()
-				if m.grants == 2 {
-					require.Len(t, store.granted(), 2)
-				} else {
-					require.Greater(t, len(store.granted()), 2)
-				}
-			}, guard.WithTTL(200*time.Millisecond), guard.WithWait(time.Minute))
-		})
+				return grant, err
+			}
+			store.OnRenew = noRenewal
+			c := newCallers(t, g)
+			for range 4 {
+				c.start(t.Context(), time.Millisecond)
+			}
+			c.all.Wait()
+			if m.grants == 2 {
+				require.Len(t, store.granted(), 2)
+			} else {
+				require.Greater(t, len(store.granted()), 2)
+			}
+		}, guard.WithTTL(200*time.Millisecond), guard.WithWait(time.Minute))
 	}
 }
 
@@ -333,27 +328,25 @@ func TestHandOff_doesNotHappenWithALostLease(t *testing.T) {
 		"expired":   func(*guard.Guard) { time.Sleep(ttl) },
 		"suspended": func(g *guard.Guard) { guard.SetSuspended(g, func() time.Duration { return time.Hour }) },
 	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
-				guard.SetSuspended(g, func() time.Duration { return 0 })
-				store.OnRenew = func(context.Context, int, driver.Claim) (bool, error) { return false, errors.New("unreachable") }
-				c := newCallers(t, g)
-				for range 2 {
-					c.start(t.Context(), time.Millisecond)
-				}
-				c.startFunc(t.Context(), func(context.Context) error { f(g); return nil })
-				c.start(t.Context(), 0)
-				c.fail(2, guard.ErrLost)
-				c.requireOrder(0, 1, 2, 3)
-				require.Len(t, store.granted(), 3)
-			})
+		inBubbleOf(t, name, func(t *testing.T, g *guard.Guard, store *testStore) {
+			guard.SetSuspended(g, func() time.Duration { return 0 })
+			store.OnRenew = func(context.Context, int, driver.Claim) (bool, error) { return false, errors.New("unreachable") }
+			c := newCallers(t, g)
+			for range 2 {
+				c.start(t.Context(), time.Millisecond)
+			}
+			c.startFunc(t.Context(), func(context.Context) error { f(g); return nil })
+			c.start(t.Context(), 0)
+			c.fail(2, guard.ErrLost)
+			c.requireOrder(0, 1, 2, 3)
+			require.Len(t, store.granted(), 3)
 		})
 	}
 }
 
 func TestHandOff_reportsALossToTheCurrentHolder(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
-		store.OnRenew = func(context.Context, int, driver.Claim) (bool, error) { return false, nil }
+		store.OnRenew = notHeld
 		c := newCallers(t, g)
 		for range 3 {
 			c.start(t.Context(), time.Millisecond)
@@ -376,41 +369,39 @@ func TestHandOff_reportsALossToTheCurrentHolder(t *testing.T) {
 // The lease is handed off while a renewal is under way. The answer then applies to the next hold.
 func TestHandOff_appliesTheAnswerToARenewalToTheNextHold(t *testing.T) {
 	for name, held := range map[string]bool{"held": true, "not held": false} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
-				answer := make(chan struct{})
-				store.OnAcquire = func(ctx context.Context, n int, c driver.Claim) (driver.Answer, error) {
-					if n == 2 {
-						defer time.Sleep(60 * time.Millisecond) // so that the renewal is due soon
-					}
-					return store.memory.TryAcquire(ctx, c)
+		inBubbleOf(t, name, func(t *testing.T, g *guard.Guard, store *testStore) {
+			answer := make(chan struct{})
+			store.OnAcquire = func(ctx context.Context, n int, c driver.Claim) (driver.Answer, error) {
+				if n == 2 {
+					defer time.Sleep(60 * time.Millisecond) // so that the renewal is due soon
 				}
-				store.OnRenew = func(context.Context, int, driver.Claim) (bool, error) { <-answer; return held, nil }
-				c := newCallers(t, g)
-				c.start(t.Context(), time.Millisecond)
-				c.start(t.Context(), 7*time.Millisecond) // the renewal becomes due meanwhile
-				c.start(t.Context(), time.Millisecond)
-				lost := false
-				var valid time.Duration
-				c.startFunc(t.Context(), func(ctx context.Context) error {
-					require.Equal(t, 1, store.count(driver.OpRenew))
-					require.Len(t, store.granted(), 2)
-					close(answer)
-					synctest.Wait()
-					lost = ctx.Err() != nil
-					start := time.Now()
-					<-ctx.Done()
-					valid = time.Since(start)
-					return nil
-				})
-				c.all.Wait()
-				require.Equal(t, !held, lost)
-				require.ErrorIs(t, c.end(3).err, guard.ErrLost)
-				if held {
-					require.Greater(t, valid, time.Second, "the lease was renewed repeatedly")
-				}
-			}, guard.WithTTL(guard.MinTTL*2), guard.WithMaxHold(2*time.Second))
-		})
+				return store.memory.TryAcquire(ctx, c)
+			}
+			store.OnRenew = func(context.Context, int, driver.Claim) (bool, error) { <-answer; return held, nil }
+			c := newCallers(t, g)
+			c.start(t.Context(), time.Millisecond)
+			c.start(t.Context(), 7*time.Millisecond) // the renewal becomes due meanwhile
+			c.start(t.Context(), time.Millisecond)
+			lost := false
+			var valid time.Duration
+			c.startFunc(t.Context(), func(ctx context.Context) error {
+				require.Equal(t, 1, store.count(driver.OpRenew))
+				require.Len(t, store.granted(), 2)
+				close(answer)
+				synctest.Wait()
+				lost = ctx.Err() != nil
+				start := time.Now()
+				<-ctx.Done()
+				valid = time.Since(start)
+				return nil
+			})
+			c.all.Wait()
+			require.Equal(t, !held, lost)
+			require.ErrorIs(t, c.end(3).err, guard.ErrLost)
+			if held {
+				require.Greater(t, valid, time.Second, "the lease was renewed repeatedly")
+			}
+		}, guard.WithTTL(guard.MinTTL*2), guard.WithMaxHold(2*time.Second))
 	}
 }
 
@@ -449,17 +440,15 @@ func TestHandOff_isReportedToHooks(t *testing.T) {
 
 func TestHandOff_happensAfterAPanicOrGoexit(t *testing.T) {
 	for name, f := range map[string]func(){"panics": func() { panic("boom") }, "ends its goroutine": runtime.Goexit} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
-				c := newCallers(t, g)
-				c.start(t.Context(), time.Millisecond)
-				c.start(t.Context(), time.Millisecond)
-				c.startFunc(t.Context(), func(context.Context) error { time.Sleep(time.Millisecond); f(); return nil }, guard.WithOnce(time.Hour))
-				c.start(t.Context(), time.Millisecond)
-				c.fail(2, errPanicked)
-				c.requireOrder(0, 1, 2, 3)
-				require.Len(t, store.granted(), 2)
-			})
+		inBubbleOf(t, name, func(t *testing.T, g *guard.Guard, store *testStore) {
+			c := newCallers(t, g)
+			c.start(t.Context(), time.Millisecond)
+			c.start(t.Context(), time.Millisecond)
+			c.startFunc(t.Context(), func(context.Context) error { time.Sleep(time.Millisecond); f(); return nil }, guard.WithOnce(time.Hour))
+			c.start(t.Context(), time.Millisecond)
+			c.fail(2, errPanicked)
+			c.requireOrder(0, 1, 2, 3)
+			require.Len(t, store.granted(), 2)
 		})
 	}
 }
@@ -577,9 +566,7 @@ func TestHandOff_doesNotExtendTheLease(t *testing.T) {
 		c.all.Wait()
 		require.Len(t, store.granted(), 2)
 		require.Equal(t, ttl-margin-15*time.Millisecond, ended)
-		var lost *guard.LostError
-		require.ErrorAs(t, c.end(4).err, &lost)
-		require.Equal(t, guard.LossExpired, lost.Reason)
+		require.Equal(t, guard.LossExpired, as[*guard.LostError](t, c.end(4).err).Reason)
 	})
 }
 

@@ -108,9 +108,7 @@ func TestHook_receivesCallsToTheLedger(t *testing.T) {
 func TestHook_receivesTheStartAndTheEndOfAnOrphan(t *testing.T) {
 	for name, lose := range map[string]func(store *testStore){
 		"an acquire": func(store *testStore) {
-			store.OnAcquire = func(context.Context, int, driver.Claim) (driver.Answer, error) {
-				return driver.Answer{}, guardtest.Fail(driver.KindAuth)
-			}
+			store.OnAcquire = failing(guardtest.Fail(driver.KindAuth))
 		},
 		"a release": func(store *testStore) { store.failReleasesFor(5 * time.Second) },
 	} {
@@ -170,9 +168,7 @@ func TestHook_labelsTheLease(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 		opts := []guard.Option{guard.WithLabel("me"), guard.WithOnce(time.Hour), guard.WithHook(panics), guard.WithHook(hook), guard.WithHook(long)}
 		require.NoError(t, g.Do(t.Context(), "k", func(context.Context) error {
-			var busy *guard.BusyError
-			require.ErrorAs(t, g.Do(t.Context(), "k", nothing), &busy)
-			require.Equal(t, "me from-acquire", busy.Label)
+			require.Equal(t, "me from-acquire", as[*guard.BusyError](t, g.Do(t.Context(), "k", nothing)).Label)
 			return nil
 		}, opts...))
 		released := store.Calls()[len(store.Calls())-1]
@@ -193,9 +189,7 @@ func TestHook_Background_givesTheContextOfBackgroundCalls(t *testing.T) {
 		}
 		require.NoError(t, g.Do(t.Context(), "k", func(context.Context) error { time.Sleep(ttl); return nil }))
 		require.Positive(t, renewals)
-		store.OnAcquire = func(context.Context, int, driver.Claim) (driver.Answer, error) {
-			return driver.Answer{}, guardtest.Fail(driver.KindAuth)
-		}
+		store.OnAcquire = failing(guardtest.Fail(driver.KindAuth))
 		store.OnRelease = func(ctx context.Context, _ int, c driver.Claim, after driver.After) (bool, error) {
 			require.Equal(t, true, ctx.Value(hookKey("background")))
 			cleanUps++
@@ -236,7 +230,7 @@ func TestHook_receivesHowMuchOfTheTTLARenewalHasUsed(t *testing.T) {
 func TestHook_receivesTheReleaseOfEveryLease(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 		var released events[guard.ReleaseEvent]
-		store.OnRenew = func(context.Context, int, driver.Claim) (bool, error) { return false, nil }
+		store.OnRenew = notHeld
 		lease := hold(t, g, "k", guard.WithHook(guard.Hook{Release: released.record}))
 		<-lease.Context().Done()
 		require.ErrorIs(t, lease.Release(t.Context()), guard.ErrLost)
@@ -250,21 +244,19 @@ func TestHook_receivesTheReleaseOfEveryLease(t *testing.T) {
 
 func TestHook_receivesTheHolderThatACallHasWaitedFor(t *testing.T) {
 	for name, dies := range map[string]bool{"released": false, "taken over": true} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
-				claim := driver.Claim{Key: "k", ID: "other", Owner: "other", TTL: time.Second, Label: "the other"}
-				_, err := store.memory.TryAcquire(t.Context(), claim)
-				require.NoError(t, err)
-				if !dies {
-					time.AfterFunc(time.Second/2, func() { _, _ = store.memory.Release(context.Background(), claim, driver.After{}) })
-				}
-				var seen events[guard.AcquireEvent]
-				require.NoError(t, g.Do(t.Context(), "k", nothing, guard.WithWait(time.Minute), guard.WithHook(guard.Hook{AcquireEnd: seen.record})))
-				require.Len(t, seen.all(), 1)
-				require.True(t, seen.all()[0].Waits)
-				require.Equal(t, "the other", seen.all()[0].Previous)
-				require.Equal(t, dies, seen.all()[0].Grant == guard.GrantTakeover)
-			})
+		inBubbleOf(t, name, func(t *testing.T, g *guard.Guard, store *testStore) {
+			claim := driver.Claim{Key: "k", ID: "other", Owner: "other", TTL: time.Second, Label: "the other"}
+			_, err := store.memory.TryAcquire(t.Context(), claim)
+			require.NoError(t, err)
+			if !dies {
+				time.AfterFunc(time.Second/2, func() { _, _ = store.memory.Release(context.Background(), claim, driver.After{}) })
+			}
+			var seen events[guard.AcquireEvent]
+			require.NoError(t, g.Do(t.Context(), "k", nothing, guard.WithWait(time.Minute), guard.WithHook(guard.Hook{AcquireEnd: seen.record})))
+			require.Len(t, seen.all(), 1)
+			require.True(t, seen.all()[0].Waits)
+			require.Equal(t, "the other", seen.all()[0].Previous)
+			require.Equal(t, dies, seen.all()[0].Grant == guard.GrantTakeover)
 		})
 	}
 }
@@ -318,7 +310,7 @@ func TestLease_Run_isReportedAsARun(t *testing.T) {
 		require.Same(t, mine, ends.all()[0].Err)
 		require.False(t, ends.all()[0].Joined)
 
-		store.OnRenew = func(context.Context, int, driver.Claim) (bool, error) { return false, nil }
+		store.OnRenew = notHeld
 		require.ErrorIs(t, lease.Run(lease.Context(), func(ctx context.Context) error { <-ctx.Done(); return nil }), guard.ErrLost)
 		require.ErrorIs(t, ends.all()[1].Err, guard.ErrLost)
 		require.ErrorIs(t, lease.Release(t.Context()), guard.ErrLost)

@@ -83,8 +83,7 @@ func TestInspector_boundsItsCallsAndTellsErrorsApart(t *testing.T) {
 		began := time.Now()
 		_, err = inspector.Show(t.Context(), "key")
 		require.Equal(t, 5*time.Second, time.Since(began))
-		var store *guard.StoreError
-		require.ErrorAs(t, err, &store)
+		store := as[*guard.StoreError](t, err)
 		require.Equal(t, driver.OpInspect, store.Op)
 		require.Equal(t, "key", store.Key)
 

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -78,22 +77,20 @@ func TestLedger_aCallEndsWithinTheTTL(t *testing.T) {
 	for ttl, want := range map[time.Duration]time.Duration{
 		200 * time.Millisecond: 200 * time.Millisecond, 3 * time.Second: 3 * time.Second, 30 * time.Second: 5 * time.Second,
 	} {
-		t.Run(ttl.String(), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				g, err := guard.New(silentLedger{memory.New()})
-				require.NoError(t, err)
-				l, _ := g.Adapter().Ledger(guard.WithTTL(ttl))
-				for name, call := range map[string]func() error{
-					"Append":     func() error { return l.Append(t.Context(), "job", driver.Entry{Record: []byte("r")}, 1) },
-					"EntriesOf":  func() error { _, err := l.EntriesOf(t.Context(), []string{"job"}, 1); return err },
-					"CountersOf": func() error { _, err := l.CountersOf(t.Context(), []string{"job"}, []string{"n"}); return err },
-					"Raise":      func() error { _, err := l.Raise(t.Context(), "job", "last", 1); return err },
-				} {
-					start := time.Now()
-					require.ErrorIs(t, call(), guard.ErrStore, name)
-					require.Equal(t, want, time.Since(start), name)
-				}
-			})
+		inTimeOf(t, ttl.String(), func(t *testing.T) {
+			g, err := guard.New(silentLedger{memory.New()})
+			require.NoError(t, err)
+			l, _ := g.Adapter().Ledger(guard.WithTTL(ttl))
+			for name, call := range map[string]func() error{
+				"Append":     func() error { return l.Append(t.Context(), "job", driver.Entry{Record: []byte("r")}, 1) },
+				"EntriesOf":  func() error { _, err := l.EntriesOf(t.Context(), []string{"job"}, 1); return err },
+				"CountersOf": func() error { _, err := l.CountersOf(t.Context(), []string{"job"}, []string{"n"}); return err },
+				"Raise":      func() error { _, err := l.Raise(t.Context(), "job", "last", 1); return err },
+			} {
+				start := time.Now()
+				require.ErrorIs(t, call(), guard.ErrStore, name)
+				require.Equal(t, want, time.Since(start), name)
+			}
 		})
 	}
 }
@@ -116,14 +113,12 @@ func TestLedger_refusesBadValues(t *testing.T) {
 		"to(-1)":                            second(l.Raise(ctx, "job", "n", -1)),
 		fmt.Sprintf("to(%d)", int64(1<<53)): second(l.Raise(ctx, "job", "n", 1<<53)),
 	} {
-		var setting *guard.SettingError
-		require.ErrorAs(t, err, &setting, name)
+		as[*guard.SettingError](t, err, name)
 		require.ErrorContains(t, err, name)
 	}
 	for _, name := range []string{"", "a{b}", "nul\x00", strings.Repeat("k", guard.MaxKey+1)} {
 		for _, err := range []error{l.Append(ctx, name, good, 1), second(driver.Entries(ctx, l, name, 1)), second(l.Raise(ctx, name, "n", 1))} {
-			var key *guard.KeyError
-			require.ErrorAs(t, err, &key)
+			as[*guard.KeyError](t, err)
 		}
 	}
 	entries, err := driver.Entries(ctx, l, "job", 5)

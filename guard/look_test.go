@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -45,27 +44,24 @@ func TestLook_saysWhetherACallWouldFindTheKeyBusy(t *testing.T) {
 		"held under its namespace":     {is: func(g *guard.Guard) { hold(g, guard.WithNamespace("other")) }, opts: []guard.Option{guard.WithNamespace("other")}, busy: true, left: 30 * time.Second},
 		"held under another namespace": {is: func(g *guard.Guard) { hold(g, guard.WithNamespace("other")) }},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				locker := memory.New()
-				g, err := guard.New(locker, guard.WithNamespace("test"))
-				require.NoError(t, err)
-				other, err := guard.New(locker, guard.WithNamespace("test"))
-				require.NoError(t, err)
-				defer func() { require.NoError(t, errors.Join(closed(g), closed(other))) }()
-				c.is(other)
-				looked := g.Adapter().Look(t.Context(), "key", c.opts...)
-				if c.busy {
-					var busy *guard.BusyError
-					require.ErrorAs(t, looked, &busy)
-					require.Equal(t, c.left, busy.Left)
-					require.Equal(t, "key", busy.Key)
-				} else {
-					require.NoError(t, looked)
-				}
-				err = g.Do(t.Context(), "key", func(context.Context) error { return nil }, c.opts...)
-				require.Equal(t, c.busy, errors.Is(err, guard.ErrBusy), "%v", err)
-			})
+		inTimeOf(t, name, func(t *testing.T) {
+			locker := memory.New()
+			g, err := guard.New(locker, guard.WithNamespace("test"))
+			require.NoError(t, err)
+			other, err := guard.New(locker, guard.WithNamespace("test"))
+			require.NoError(t, err)
+			defer func() { require.NoError(t, errors.Join(closed(g), closed(other))) }()
+			c.is(other)
+			looked := g.Adapter().Look(t.Context(), "key", c.opts...)
+			if c.busy {
+				busy := as[*guard.BusyError](t, looked)
+				require.Equal(t, c.left, busy.Left)
+				require.Equal(t, "key", busy.Key)
+			} else {
+				require.NoError(t, looked)
+			}
+			err = g.Do(t.Context(), "key", func(context.Context) error { return nil }, c.opts...)
+			require.Equal(t, c.busy, errors.Is(err, guard.ErrBusy), "%v", err)
 		})
 	}
 }

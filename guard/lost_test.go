@@ -39,21 +39,17 @@ func TestLoss_endsTheContextBeforeTheLeaseWhateverTheStoreDoes(t *testing.T) {
 		},
 	}
 	for name, answer := range broken {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
-				store.OnRenew = func(ctx context.Context, _ int, _ driver.Claim) (bool, error) { return false, answer(ctx) }
-				var ended time.Duration
-				var cause error
-				err := g.Do(t.Context(), "k", untilEnd(&ended, &cause))
-				require.Equal(t, ttl-margin, ended, "the context ends a margin before the TTL")
-				require.ErrorIs(t, cause, guard.ErrLost)
-				require.ErrorIs(t, err, guard.ErrLost, "although the function returned nil")
-				var lost *guard.LostError
-				require.ErrorAs(t, err, &lost)
-				require.Equal(t, guard.LossExpired, lost.Reason)
-				require.NotErrorIs(t, err, guard.ErrStore)
-				time.Sleep(3 * ttl) // until the store has answered
-			})
+		inBubbleOf(t, name, func(t *testing.T, g *guard.Guard, store *testStore) {
+			store.OnRenew = func(ctx context.Context, _ int, _ driver.Claim) (bool, error) { return false, answer(ctx) }
+			var ended time.Duration
+			var cause error
+			err := g.Do(t.Context(), "k", untilEnd(&ended, &cause))
+			require.Equal(t, ttl-margin, ended, "the context ends a margin before the TTL")
+			require.ErrorIs(t, cause, guard.ErrLost)
+			require.ErrorIs(t, err, guard.ErrLost, "although the function returned nil")
+			require.Equal(t, guard.LossExpired, as[*guard.LostError](t, err).Reason)
+			require.NotErrorIs(t, err, guard.ErrStore)
+			time.Sleep(3 * ttl) // until the store has answered
 		})
 	}
 }
@@ -82,9 +78,7 @@ func TestLoss_forgetsWhoHeldTheKeyBefore(t *testing.T) {
 		var all sync.WaitGroup
 		for range 2 {
 			all.Go(func() {
-				var busy *guard.BusyError
-				require.ErrorAs(t, g.Do(t.Context(), "k", nothing, guard.WithWait(10*time.Millisecond)), &busy)
-				require.Equal(t, "now", busy.Label)
+				require.Equal(t, "now", as[*guard.BusyError](t, g.Do(t.Context(), "k", nothing, guard.WithWait(10*time.Millisecond))).Label)
 			})
 		}
 		all.Wait()
@@ -94,7 +88,7 @@ func TestLoss_forgetsWhoHeldTheKeyBefore(t *testing.T) {
 
 func TestLoss_wrapsTheFunctionsErrorButNotTheEndOfOurContext(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
-		store.OnRenew = func(_ context.Context, _ int, _ driver.Claim) (bool, error) { return false, nil }
+		store.OnRenew = notHeld
 		mine := errors.New("mine")
 		err := g.Do(t.Context(), "k", func(ctx context.Context) error {
 			<-ctx.Done()
@@ -108,14 +102,12 @@ func TestLoss_wrapsTheFunctionsErrorButNotTheEndOfOurContext(t *testing.T) {
 
 func TestLoss_isNoticedAtOnceWhenTheStoreSaysNotHeld(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
-		store.OnRenew = func(_ context.Context, _ int, _ driver.Claim) (bool, error) { return false, nil }
+		store.OnRenew = notHeld
 		var ended time.Duration
 		var cause error
 		err := g.Do(t.Context(), "k", untilEnd(&ended, &cause))
 		require.LessOrEqual(t, ended, ttl/3)
-		var lost *guard.LostError
-		require.ErrorAs(t, err, &lost)
-		require.Equal(t, guard.LossNotHeld, lost.Reason)
+		require.Equal(t, guard.LossNotHeld, as[*guard.LostError](t, err).Reason)
 		require.Equal(t, 1, store.count(driver.OpRenew), "a definite answer is final")
 		require.Zero(t, store.count(driver.OpRelease), "there is nothing to release")
 	})
@@ -235,8 +227,7 @@ func TestMaxHold_endsTheContextAndTheRenewal(t *testing.T) {
 			require.True(t, store.free("k"), "a function that hangs holds the key for one more TTL at most")
 			return nil
 		}, guard.WithMaxHold(longest), guard.WithOnce(time.Hour))
-		var lost *guard.LostError
-		require.ErrorAs(t, err, &lost)
+		lost := as[*guard.LostError](t, err)
 		require.Equal(t, guard.LossMaxHold, lost.Reason)
 		require.NoError(t, g.Do(t.Context(), "k", nothing), "a lost run leaves no marker")
 	})
@@ -264,9 +255,7 @@ func TestSuspension_losesTheLeases(t *testing.T) {
 		asleep.Store(int64(margin))
 		require.False(t, lease.Valid(), "the lease is invalid at once")
 		time.Sleep(600 * time.Millisecond) // before the first renewal
-		var lost *guard.LostError
-		require.ErrorAs(t, context.Cause(lease.Context()), &lost, "the context ends soon after")
-		require.Equal(t, guard.LossSuspended, lost.Reason)
+		require.Equal(t, guard.LossSuspended, as[*guard.LostError](t, context.Cause(lease.Context()), "the context ends soon after").Reason)
 		require.ErrorIs(t, lease.Release(t.Context()), guard.ErrLost)
 
 		again := hold(t, g, "k")
@@ -307,15 +296,13 @@ func TestDo_reportsALossThatOnlyTheReleaseFinds(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 		store.OnRelease = func(_ context.Context, _ int, _ driver.Claim, _ driver.After) (bool, error) { return false, nil }
 		err := g.Do(t.Context(), "k", nothing)
-		var lost *guard.LostError
-		require.ErrorAs(t, err, &lost)
-		require.Equal(t, guard.LossNotHeld, lost.Reason)
+		require.Equal(t, guard.LossNotHeld, as[*guard.LostError](t, err).Reason)
 	})
 }
 
 func TestValid_isFalseBeforeTheContextHasEnded(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
-		store.OnRenew = func(ctx context.Context, _ int, _ driver.Claim) (bool, error) { return false, frozen(ctx) }
+		store.OnRenew = noRenewal
 		lease := hold(t, g, "k")
 		time.Sleep(ttl - margin)
 		// No other goroutine may have run yet, so the clock alone decides.

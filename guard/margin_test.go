@@ -24,26 +24,23 @@ func TestMargin_endsTheContextBeforeTheLease(t *testing.T) {
 		"for the one call":    {guard.WithMargin(0), guard.WithMargin(early)},
 		"MaxHold comes later": {guard.WithMaxHold(ttl)},
 	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
-				store.OnRenew = func(ctx context.Context, _ int, _ driver.Claim) (bool, error) { return false, frozen(ctx) }
-				start := time.Now()
-				err := g.Do(t.Context(), "k", func(ctx context.Context) error {
-					<-ctx.Done()
-					require.Equal(t, ttl-margin-early, time.Since(start))
-					lease, _ := guard.FromContext(ctx)
-					require.False(t, lease.Valid())
-					time.Sleep(early)
-					require.False(t, store.free("k"), "what the run has started has had the margin to end")
-					return nil
-				}, append(opts, guard.WithOnce(time.Hour))...)
-				var lost *guard.LostError
-				require.ErrorAs(t, err, &lost)
-				require.Equal(t, guard.LossExpired, lost.Reason)
-				require.Zero(t, lost.Late)
-				require.NoError(t, g.Do(t.Context(), "k", nothing), "a lost run leaves no marker")
-			}, guard.WithMargin(early))
-		})
+		inBubbleOf(t, name, func(t *testing.T, g *guard.Guard, store *testStore) {
+			store.OnRenew = noRenewal
+			start := time.Now()
+			err := g.Do(t.Context(), "k", func(ctx context.Context) error {
+				<-ctx.Done()
+				require.Equal(t, ttl-margin-early, time.Since(start))
+				lease, _ := guard.FromContext(ctx)
+				require.False(t, lease.Valid())
+				time.Sleep(early)
+				require.False(t, store.free("k"), "what the run has started has had the margin to end")
+				return nil
+			}, append(opts, guard.WithOnce(time.Hour))...)
+			lost := as[*guard.LostError](t, err)
+			require.Equal(t, guard.LossExpired, lost.Reason)
+			require.Zero(t, lost.Late)
+			require.NoError(t, g.Do(t.Context(), "k", nothing), "a lost run leaves no marker")
+		}, guard.WithMargin(early))
 	}
 }
 
@@ -84,9 +81,7 @@ func TestMargin_isLeftWhenMaxHoldEndsTheContext(t *testing.T) {
 				require.False(t, store.free("k"))
 				return nil
 			}, guard.WithMaxHold(longest))
-			var lost *guard.LostError
-			require.ErrorAs(t, err, &lost)
-			require.Equal(t, guard.LossMaxHold, lost.Reason)
+			require.Equal(t, guard.LossMaxHold, as[*guard.LostError](t, err).Reason)
 		}, guard.WithMargin(early))
 	}
 }
@@ -162,7 +157,7 @@ func TestMargin_ofSeveralKeys(t *testing.T) {
 // A call that takes over a lease inside the process has its own margin.
 func TestMargin_ofALeaseThatWasHandedOff(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
-		store.OnRenew = func(ctx context.Context, _ int, _ driver.Claim) (bool, error) { return false, frozen(ctx) }
+		store.OnRenew = noRenewal
 		first := hold(t, g, "k")
 		var took time.Duration
 		ended := make(chan struct{})
@@ -210,9 +205,7 @@ func TestMargin_isAThirdOfTheTTLAtMost(t *testing.T) {
 			"negative":       {guard.WithMargin(-1)},
 			"the TTL shrank": {guard.WithMargin(early), guard.WithTTL(time.Second)},
 		} {
-			var bad *guard.SettingError
-			require.ErrorAs(t, g.Do(t.Context(), "k", nothing, opts...), &bad, name)
-			require.Equal(t, "WithMargin", bad.Setting, name)
+			require.Equal(t, "WithMargin", as[*guard.SettingError](t, g.Do(t.Context(), "k", nothing, opts...), name).Setting, name)
 		}
 		require.NoError(t, g.Do(t.Context(), "k", nothing, guard.WithMargin(ttl/3)))
 	})

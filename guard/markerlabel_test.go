@@ -23,9 +23,7 @@ func TestMarker_whoseKeyIsBusyShowsTheLabelAlone(t *testing.T) {
 		store.OnAcquire = func(context.Context, int, driver.Claim) (driver.Answer, error) {
 			return driver.Answer{State: driver.Busy, Left: time.Second, Label: "\x1e1764000000000 name\x1fweb-1"}, nil
 		}
-		var busy *guard.BusyError
-		require.ErrorAs(t, g.Do(t.Context(), "k", nothing), &busy)
-		require.Equal(t, "web-1", busy.Label)
+		require.Equal(t, "web-1", as[*guard.BusyError](t, g.Do(t.Context(), "k", nothing)).Label)
 		require.Equal(t, []string{"web-1", "web-1"}, shown)
 	}, guard.WithHook(h))
 }
@@ -52,31 +50,28 @@ func TestMarker_hasTheTimeAndTheName(t *testing.T) {
 		"a name with many letters": {label: "größer 大", name: "größer 大", want: "größer 大"},
 	}
 	for name, c := range cases {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
-				opts := []guard.Option{guard.WithOnce(time.Hour), guard.WithLabel(c.label), guard.WithName(c.name)}
-				require.NoError(t, g.Do(t.Context(), "k", func(context.Context) error { time.Sleep(time.Minute); return nil }, opts...))
-				at := time.Now()
-				if c.noTime {
-					at = time.Time{}
-				}
-				time.Sleep(time.Second)
-				var done *guard.DoneError
-				require.ErrorAs(t, g.Do(t.Context(), "k", nothing, opts...), &done)
-				require.Equal(t, c.label, done.Label)
-				require.Equal(t, c.want, done.Name)
-				require.True(t, at.Equal(done.At), "%v is not %v", done.At, at)
-				other, err := guard.New(store.memory)
-				require.NoError(t, err)
-				inspector, ok := other.Adapter().Inspector()
-				require.True(t, ok)
-				info, err := inspector.Show(t.Context(), "k")
-				require.NoError(t, err)
-				require.Equal(t, driver.Marker{Label: done.Label, Name: done.Name, DoneAt: done.At, Left: time.Hour - time.Second}, *info.Marker)
-				for _, call := range store.Calls() {
-					require.LessOrEqual(t, len(call.Claim.Label), 512)
-				}
-			})
+		inBubbleOf(t, name, func(t *testing.T, g *guard.Guard, store *testStore) {
+			opts := []guard.Option{guard.WithOnce(time.Hour), guard.WithLabel(c.label), guard.WithName(c.name)}
+			require.NoError(t, g.Do(t.Context(), "k", func(context.Context) error { time.Sleep(time.Minute); return nil }, opts...))
+			at := time.Now()
+			if c.noTime {
+				at = time.Time{}
+			}
+			time.Sleep(time.Second)
+			done := as[*guard.DoneError](t, g.Do(t.Context(), "k", nothing, opts...))
+			require.Equal(t, c.label, done.Label)
+			require.Equal(t, c.want, done.Name)
+			require.True(t, at.Equal(done.At), "%v is not %v", done.At, at)
+			other, err := guard.New(store.memory)
+			require.NoError(t, err)
+			inspector, ok := other.Adapter().Inspector()
+			require.True(t, ok)
+			info, err := inspector.Show(t.Context(), "k")
+			require.NoError(t, err)
+			require.Equal(t, driver.Marker{Label: done.Label, Name: done.Name, DoneAt: done.At, Left: time.Hour - time.Second}, *info.Marker)
+			for _, call := range store.Calls() {
+				require.LessOrEqual(t, len(call.Claim.Label), 512)
+			}
 		})
 	}
 }
@@ -91,8 +86,7 @@ func TestMarker_withoutATimeIsReadable(t *testing.T) {
 			c.Label = label
 			_, err = store.memory.Release(t.Context(), c, driver.After{Keep: time.Hour, Done: true})
 			require.NoError(t, err)
-			var done *guard.DoneError
-			require.ErrorAs(t, g.Do(t.Context(), "k", nothing), &done)
+			done := as[*guard.DoneError](t, g.Do(t.Context(), "k", nothing))
 			require.Equal(t, label, done.Label)
 			require.Empty(t, done.Name)
 			require.Zero(t, done.At)
@@ -128,9 +122,7 @@ func TestMarker_hasTheTimeOfTheStore(t *testing.T) {
 			require.NoError(t, run(guard.WithOnce(time.Hour)))
 			at := time.Now().Add(ahead)
 			time.Sleep(time.Second)
-			var done *guard.DoneError
-			require.ErrorAs(t, g.Do(t.Context(), key, nothing), &done)
-			require.WithinDuration(t, at, done.At, time.Millisecond, key)
+			require.WithinDuration(t, at, as[*guard.DoneError](t, g.Do(t.Context(), key, nothing)).At, time.Millisecond, key)
 		}
 	})
 }

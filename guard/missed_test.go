@@ -56,23 +56,21 @@ func TestMissedWakeUp_isSetForACallThatWasNotNotified(t *testing.T) {
 		}},
 		"the holder has died": {want: guard.GrantTakeover, play: func(s scene) { s.wake() }},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := &notifyingStore{testStore: newTestStore(), wakes: make(chan func(), 1)}
-				g, err := guard.New(store, guard.WithTTL(ttl))
-				require.NoError(t, err)
-				claim := store.acquireElsewhere(t, 5*time.Minute)
-				var seen recorder
-				ended := make(chan error)
-				go func() {
-					ended <- g.Do(t.Context(), "k", nothing, guard.WithWait(guard.Forever), guard.WithHook(seen.hook()))
-				}()
-				c.play(scene{store, <-store.wakes, func() { store.release(t, claim, driver.After{}) }})
-				require.NoError(t, <-ended)
-				granted := last[guard.AcquireEvent](t, &seen)
-				require.Equal(t, c.want, granted.Grant)
-				require.NoError(t, g.Close(t.Context()))
-			})
+		inTimeOf(t, name, func(t *testing.T) {
+			store := &notifyingStore{testStore: newTestStore(), wakes: make(chan func(), 1)}
+			g, err := guard.New(store, guard.WithTTL(ttl))
+			require.NoError(t, err)
+			claim := store.acquireElsewhere(t, 5*time.Minute)
+			var seen recorder
+			ended := make(chan error)
+			go func() {
+				ended <- g.Do(t.Context(), "k", nothing, guard.WithWait(guard.Forever), guard.WithHook(seen.hook()))
+			}()
+			c.play(scene{store, <-store.wakes, func() { store.release(t, claim, driver.After{}) }})
+			require.NoError(t, <-ended)
+			granted := last[guard.AcquireEvent](t, &seen)
+			require.Equal(t, c.want, granted.Grant)
+			require.NoError(t, g.Close(t.Context()))
 		})
 	}
 }

@@ -94,7 +94,7 @@ func TestNesting_returnsTheFunctionsError(t *testing.T) {
 
 func TestNesting_endsWithTheLeaseEvenOnADetachedContext(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
-		store.OnRenew = func(_ context.Context, _ int, _ driver.Claim) (bool, error) { return false, nil }
+		store.OnRenew = notHeld
 		require.ErrorIs(t, g.Do(t.Context(), "k", func(ctx context.Context) error {
 			err := g.Do(context.WithoutCancel(ctx), "k", func(ctx context.Context) error {
 				<-ctx.Done()
@@ -120,9 +120,7 @@ func TestNesting_aRunThatOutlivesTheLeaseGetsErrLost(t *testing.T) {
 			synctest.Wait()
 			return nil
 		}))
-		var lost *guard.LostError
-		require.ErrorAs(t, <-result, &lost)
-		require.Equal(t, guard.LossReleased, lost.Reason)
+		require.Equal(t, guard.LossReleased, as[*guard.LostError](t, <-result).Reason)
 	})
 }
 

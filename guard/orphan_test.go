@@ -58,34 +58,32 @@ func TestOrphans_doNotMakeACallMoreExpensive(t *testing.T) {
 // not use. Whatever the Locker does then, the call returns, and so does the next Close.
 func TestClose_aLateCallSurvivesALockerThatEndsItsRelease(t *testing.T) {
 	for _, a := range aborts {
-		t.Run(a.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := newTestStore()
-				store.OnAcquire = func(_ context.Context, _ int, c driver.Claim) (driver.Answer, error) {
-					time.Sleep(time.Second) // whatever the context says
-					return store.memory.TryAcquire(t.Context(), c)
-				}
-				store.OnRelease = func(context.Context, int, driver.Claim, driver.After) (bool, error) {
-					a.abort()
-					return false, nil
-				}
-				g, err := guard.New(store, guard.WithTTL(ttl))
-				require.NoError(t, err)
-				var all sync.WaitGroup
-				returned := false
-				all.Go(func() {
-					require.ErrorIs(t, g.Do(t.Context(), "k", nothing), guard.ErrClosed)
-					returned = true
-				})
-				synctest.Wait()
-				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
-				defer cancel()
-				require.ErrorContains(t, g.Close(ctx), "1 call to the store has not returned")
-				all.Wait()
-				require.True(t, returned)
-				require.Equal(t, 1, store.count(driver.OpRelease))
-				require.ErrorContains(t, g.Close(t.Context()), "1 claim was not released")
+		inTimeOf(t, a.name, func(t *testing.T) {
+			store := newTestStore()
+			store.OnAcquire = func(_ context.Context, _ int, c driver.Claim) (driver.Answer, error) {
+				time.Sleep(time.Second) // whatever the context says
+				return store.memory.TryAcquire(t.Context(), c)
+			}
+			store.OnRelease = func(context.Context, int, driver.Claim, driver.After) (bool, error) {
+				a.abort()
+				return false, nil
+			}
+			g, err := guard.New(store, guard.WithTTL(ttl))
+			require.NoError(t, err)
+			var all sync.WaitGroup
+			returned := false
+			all.Go(func() {
+				require.ErrorIs(t, g.Do(t.Context(), "k", nothing), guard.ErrClosed)
+				returned = true
 			})
+			synctest.Wait()
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+			defer cancel()
+			require.ErrorContains(t, g.Close(ctx), "1 call to the store has not returned")
+			all.Wait()
+			require.True(t, returned)
+			require.Equal(t, 1, store.count(driver.OpRelease))
+			require.ErrorContains(t, g.Close(t.Context()), "1 claim was not released")
 		})
 	}
 }

@@ -47,9 +47,7 @@ func TestWithOwnerFrom_refusesABadOwner(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 		for _, forged := range []string{strings.Repeat("x", 129), "a\nb", "\x00", "\x7f"} {
 			err := g.Do(t.Context(), "k", nothing, guard.WithOwnerFrom(func(string) string { return forged }))
-			var refused *guard.SettingError
-			require.ErrorAs(t, err, &refused)
-			require.Equal(t, "WithOwnerFrom", refused.Setting)
+			require.Equal(t, "WithOwnerFrom", as[*guard.SettingError](t, err).Setting)
 		}
 		require.Zero(t, store.count(driver.OpAcquire))
 	})

@@ -133,8 +133,7 @@ func TestWithOncePer_endsATenthOfThePeriodBeforeTheNextStart(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, _ *testStore) {
 		require.NoError(t, g.Do(t.Context(), "k", sleeping(time.Hour), guard.WithOncePer(10*time.Hour)))
 		time.Sleep(8*time.Hour - time.Second)
-		var done *guard.DoneError
-		require.ErrorAs(t, g.Do(t.Context(), "k", nothing, guard.WithOncePer(10*time.Hour)), &done)
+		as[*guard.DoneError](t, g.Do(t.Context(), "k", nothing, guard.WithOncePer(10*time.Hour)))
 		time.Sleep(2 * time.Second)
 		require.NoError(t, g.Do(t.Context(), "k", nothing, guard.WithOncePer(10*time.Hour)))
 	})
@@ -154,16 +153,14 @@ func TestWithOncePer_leavesNothingAfterARunThatFails(t *testing.T) {
 			return nil
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
-				func() {
-					defer func() { _ = recover() }()
-					require.Error(t, g.Do(t.Context(), "k", fails, guard.WithOncePer(day), guard.WithMaxHold(time.Minute)))
-				}()
-				synctest.Wait()
-				require.NoError(t, g.Do(t.Context(), "k", nothing, guard.WithOncePer(day)), "in the same period")
-				require.ErrorIs(t, g.Do(t.Context(), "k", nothing, guard.WithOncePer(day)), guard.ErrDone)
-			})
+		inBubbleOf(t, name, func(t *testing.T, g *guard.Guard, store *testStore) {
+			func() {
+				defer func() { _ = recover() }()
+				require.Error(t, g.Do(t.Context(), "k", fails, guard.WithOncePer(day), guard.WithMaxHold(time.Minute)))
+			}()
+			synctest.Wait()
+			require.NoError(t, g.Do(t.Context(), "k", nothing, guard.WithOncePer(day)), "in the same period")
+			require.ErrorIs(t, g.Do(t.Context(), "k", nothing, guard.WithOncePer(day)), guard.ErrDone)
 		})
 	}
 }
@@ -195,22 +192,19 @@ func TestWithOncePer_andWithOnceReplaceEachOther(t *testing.T) {
 		"neither":      {guard.WithOncePer(time.Hour), guard.WithOnce(0)},
 		"none":         {guard.WithOnce(time.Hour), guard.WithOncePer(0)},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				g := newGuard(t, memory.New(), opts[0])
-				require.NoError(t, g.Do(t.Context(), "k", sleeping(time.Hour), opts[1]))
-				left := time.Duration(0)
-				var done *guard.DoneError
-				if errors.As(g.Do(t.Context(), "k", nothing, opts[1]), &done) {
-					left = done.Left
-				}
-				require.Equal(t, map[string]time.Duration{"per period": 8 * time.Hour, "from the end": 9 * time.Hour}[name], left)
-			})
+		inTimeOf(t, name, func(t *testing.T) {
+			g := newGuard(t, memory.New(), opts[0])
+			require.NoError(t, g.Do(t.Context(), "k", sleeping(time.Hour), opts[1]))
+			left := time.Duration(0)
+			var done *guard.DoneError
+			if errors.As(g.Do(t.Context(), "k", nothing, opts[1]), &done) {
+				left = done.Left
+			}
+			require.Equal(t, map[string]time.Duration{"per period": 8 * time.Hour, "from the end": 9 * time.Hour}[name], left)
 		})
 	}
 	_, err := guard.New(memory.New(), guard.WithOncePer(-time.Hour))
-	var refused *guard.SettingError
-	require.ErrorAs(t, err, &refused)
+	refused := as[*guard.SettingError](t, err)
 	require.Equal(t, "WithOncePer", refused.Setting)
 	_, err = guard.New(memory.New(), guard.WithOncePer(day), guard.WithLimit(3))
 	require.ErrorAs(t, err, &refused)

@@ -161,26 +161,23 @@ func TestQueue_isFirstInFirstOut(t *testing.T) {
 
 func TestQueue_ofAThousandCostsTheStoreAsMuchAsOne(t *testing.T) {
 	for name, callers := range map[string]int{"one": 1, "a thousand": 1000} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
-				claim := store.acquireElsewhere(t, time.Hour)
-				c := newCallers(t, g)
-				start := time.Now()
-				for range callers {
-					c.start(t.Context(), 0, guard.WithWait(5*time.Second))
-				}
-				c.requireOrder()
-				require.LessOrEqual(t, store.count(driver.OpAcquire), 5*8+10, "a poll every 125 to 250 ms, and the first few")
-				for i := range callers {
-					require.Equal(t, 5*time.Second, c.end(i).at.Sub(start))
-					var busy *guard.BusyError
-					require.ErrorAs(t, c.end(i).err, &busy)
-					require.Equal(t, "another", busy.Label)
-					require.InDelta(t, time.Hour-5*time.Second, busy.Left, float64(time.Millisecond))
-					require.Equal(t, 5*time.Second, busy.Waited)
-				}
-				store.release(t, claim, driver.After{})
-			})
+		inBubbleOf(t, name, func(t *testing.T, g *guard.Guard, store *testStore) {
+			claim := store.acquireElsewhere(t, time.Hour)
+			c := newCallers(t, g)
+			start := time.Now()
+			for range callers {
+				c.start(t.Context(), 0, guard.WithWait(5*time.Second))
+			}
+			c.requireOrder()
+			require.LessOrEqual(t, store.count(driver.OpAcquire), 5*8+10, "a poll every 125 to 250 ms, and the first few")
+			for i := range callers {
+				require.Equal(t, 5*time.Second, c.end(i).at.Sub(start))
+				busy := as[*guard.BusyError](t, c.end(i).err)
+				require.Equal(t, "another", busy.Label)
+				require.InDelta(t, time.Hour-5*time.Second, busy.Left, float64(time.Millisecond))
+				require.Equal(t, 5*time.Second, busy.Waited)
+			}
+			store.release(t, claim, driver.After{})
 		})
 	}
 }
@@ -194,8 +191,7 @@ func TestQueue_asksNothingWhileTheGuardHoldsTheKey(t *testing.T) {
 		}
 		c.requireOrder(0)
 		require.Equal(t, 1, store.count(driver.OpAcquire))
-		var busy *guard.BusyError
-		require.ErrorAs(t, c.end(50).err, &busy)
+		busy := as[*guard.BusyError](t, c.end(50).err)
 		require.Greater(t, busy.Left, ttl/2)
 		require.LessOrEqual(t, busy.Left, ttl)
 		require.Contains(t, busy.Label, "pid", "the label of the holder")
@@ -204,31 +200,29 @@ func TestQueue_asksNothingWhileTheGuardHoldsTheKey(t *testing.T) {
 
 func TestQueue_aCallThatLeavesDoesNotDelayOthers(t *testing.T) {
 	for name, leaver := range map[string]int{"the first waiter": 0, "a waiter in the middle": 1, "the last waiter": 2} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
-				claim := store.acquireElsewhere(t, time.Hour)
-				c := newCallers(t, g)
-				mine := errors.New("I have changed my mind")
-				order := []int{}
-				start := time.Now()
-				for i := range 3 {
-					ctx, cancel := context.WithCancelCause(t.Context())
-					defer cancel(nil)
-					if c.start(ctx, time.Millisecond); i == leaver {
-						time.AfterFunc(2*time.Second, func() { cancel(mine) })
-					} else {
-						order = append(order, i)
-					}
+		inBubbleOf(t, name, func(t *testing.T, g *guard.Guard, store *testStore) {
+			claim := store.acquireElsewhere(t, time.Hour)
+			c := newCallers(t, g)
+			mine := errors.New("I have changed my mind")
+			order := []int{}
+			start := time.Now()
+			for i := range 3 {
+				ctx, cancel := context.WithCancelCause(t.Context())
+				defer cancel(nil)
+				if c.start(ctx, time.Millisecond); i == leaver {
+					time.AfterFunc(2*time.Second, func() { cancel(mine) })
+				} else {
+					order = append(order, i)
 				}
-				time.Sleep(10 * time.Second)
-				require.Equal(t, 2*time.Second, c.end(leaver).at.Sub(start))
-				require.ErrorIs(t, c.end(leaver).err, mine)
-				require.LessOrEqual(t, store.count(driver.OpAcquire), 10*8+10)
-				store.release(t, claim, driver.After{})
-				released := time.Now()
-				c.requireOrder(order...)
-				require.LessOrEqual(t, time.Since(released), 260*time.Millisecond)
-			})
+			}
+			time.Sleep(10 * time.Second)
+			require.Equal(t, 2*time.Second, c.end(leaver).at.Sub(start))
+			require.ErrorIs(t, c.end(leaver).err, mine)
+			require.LessOrEqual(t, store.count(driver.OpAcquire), 10*8+10)
+			store.release(t, claim, driver.After{})
+			released := time.Now()
+			c.requireOrder(order...)
+			require.LessOrEqual(t, time.Since(released), 260*time.Millisecond)
 		})
 	}
 }
@@ -293,9 +287,7 @@ func TestQueue_letsEachCallWaitForItsOwnTime(t *testing.T) {
 
 func TestQueue_sharesStoreErrors(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
-		store.OnAcquire = func(context.Context, int, driver.Claim) (driver.Answer, error) {
-			return driver.Answer{}, guardtest.Fail(driver.KindConnection)
-		}
+		store.OnAcquire = failing(guardtest.Fail(driver.KindConnection))
 		c := newCallers(t, g)
 		start := time.Now()
 		for i := range 1000 {
@@ -315,9 +307,7 @@ func TestQueue_sharesStoreErrors(t *testing.T) {
 // stays until the request times out, as if it had asked itself.
 func TestQueue_sharesTheTimeoutOfAFrozenStore(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
-		store.OnAcquire = func(ctx context.Context, _ int, _ driver.Claim) (driver.Answer, error) {
-			return driver.Answer{}, frozen(ctx)
-		}
+		store.OnAcquire = noAnswer
 		c := newCallers(t, g)
 		start := time.Now()
 		for range 100 {
@@ -476,8 +466,7 @@ func TestQueue_sharesDone(t *testing.T) {
 		c.requireOrder(0)
 		require.Equal(t, 2, store.count(driver.OpAcquire))
 		for i := 1; i <= waiters; i++ {
-			var done *guard.DoneError
-			require.ErrorAs(t, c.end(i).err, &done)
+			done := as[*guard.DoneError](t, c.end(i).err)
 			require.Equal(t, "52", string(done.Record), "each call has its own copy")
 			require.Equal(t, time.Hour, done.Left)
 			require.Equal(t, "the finished run", done.Label)

@@ -12,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-1795987d/onerun/guard"
-	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
 // A Guard reports to its hooks only. It never writes to a log or to stderr, even if everything
@@ -34,7 +33,7 @@ func TestGuard_writesNothing(t *testing.T) {
 		broken := guard.Hook{Release: func(context.Context, guard.ReleaseEvent) { panic("hook") }}
 		g, err := guard.New(store, guard.WithTTL(ttl), guard.WithHook(broken))
 		require.NoError(t, err)
-		store.OnRenew = func(ctx context.Context, _ int, _ driver.Claim) (bool, error) { return false, frozen(ctx) }
+		store.OnRenew = noRenewal
 		thaw := store.freezeReleases()
 		require.ErrorIs(t, g.Do(t.Context(), "lost", func(ctx context.Context) error { <-ctx.Done(); return nil }), guard.ErrLost)
 		require.Panics(t, func() { _ = g.Do(t.Context(), "panics", func(context.Context) error { panic("no") }) })

@@ -77,9 +77,7 @@ func TestRan_isCorrectForEveryErrorOfDo(t *testing.T) {
 			return g.Do(t.Context(), "k", func(ctx context.Context) error { <-ctx.Done(); return f(ctx) })
 		}},
 		"the store cannot be asked": {is: guard.ErrStore, do: func(t *testing.T, g *guard.Guard, store *testStore, f func(context.Context) error) error {
-			store.OnAcquire = func(context.Context, int, driver.Claim) (driver.Answer, error) {
-				return driver.Answer{}, guardtest.Fail(driver.KindConnection)
-			}
+			store.OnAcquire = failing(guardtest.Fail(driver.KindConnection))
 			return g.Do(t.Context(), "k", f)
 		}},
 		"the marker may be missing": {is: guard.ErrMarker, do: func(t *testing.T, g *guard.Guard, store *testStore, f func(context.Context) error) error {
@@ -104,20 +102,18 @@ func TestRan_isCorrectForEveryErrorOfDo(t *testing.T) {
 			return g.Do(t.Context(), "k", f, guard.WithWait(-1))
 		}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := newTestStore()
-				g, err := guard.New(store, guard.WithTTL(ttl))
-				require.NoError(t, err)
-				ran := false
-				err = c.do(t, g, store, func(context.Context) error { ran = true; return nil })
-				require.Equal(t, ran, guard.Ran(err), "%v", err)
-				require.Equal(t, ran, guard.Ran(fmt.Errorf("wrapped: %w", err)))
-				for _, sentinel := range sentinels {
-					require.Equal(t, errors.Is(c.is, sentinel), errors.Is(err, sentinel), "errors.Is(%v, %v)", err, sentinel)
-				}
-				_ = closeWithin(t, g, time.Minute)
-			})
+		inTimeOf(t, name, func(t *testing.T) {
+			store := newTestStore()
+			g, err := guard.New(store, guard.WithTTL(ttl))
+			require.NoError(t, err)
+			ran := false
+			err = c.do(t, g, store, func(context.Context) error { ran = true; return nil })
+			require.Equal(t, ran, guard.Ran(err), "%v", err)
+			require.Equal(t, ran, guard.Ran(fmt.Errorf("wrapped: %w", err)))
+			for _, sentinel := range sentinels {
+				require.Equal(t, errors.Is(c.is, sentinel), errors.Is(err, sentinel), "errors.Is(%v, %v)", err, sentinel)
+			}
+			_ = closeWithin(t, g, time.Minute)
 		})
 	}
 }

@@ -59,18 +59,16 @@ func TestRelease_withALostReplyReportsNoLoss(t *testing.T) {
 		"once":     {guard.WithOnce(time.Hour)},
 		"min hold": {guard.WithMinHold(time.Hour)},
 	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
-				store.OnRelease = func(ctx context.Context, n int, c driver.Claim, after driver.After) (bool, error) {
-					held, err := store.memory.Release(ctx, c, after)
-					if n == 1 {
-						return false, errors.New("the reply was lost")
-					}
-					return held, err
+		inBubbleOf(t, name, func(t *testing.T, g *guard.Guard, store *testStore) {
+			store.OnRelease = func(ctx context.Context, n int, c driver.Claim, after driver.After) (bool, error) {
+				held, err := store.memory.Release(ctx, c, after)
+				if n == 1 {
+					return false, errors.New("the reply was lost")
 				}
-				require.NoError(t, g.Do(t.Context(), "k", nothing, opts...))
-				require.Equal(t, 2, store.count(driver.OpRelease))
-			})
+				return held, err
+			}
+			require.NoError(t, g.Do(t.Context(), "k", nothing, opts...))
+			require.Equal(t, 2, store.count(driver.OpRelease))
 		})
 	}
 }
@@ -90,14 +88,11 @@ func TestRelease_withoutAnAnswerReturnsErrMarkerAndContinuesInTheBackground(t *t
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 		store.failReleasesFor(3 * time.Second)
 		err := g.Do(t.Context(), "k", nothing, guard.WithOnce(time.Hour))
-		var uncertain *guard.MarkerError
-		require.ErrorAs(t, err, &uncertain)
+		uncertain := as[*guard.MarkerError](t, err)
 		require.Equal(t, "k", uncertain.Key)
 		require.True(t, guard.Ran(err))
 		require.NotErrorIs(t, err, guard.ErrStore, "a caller must not run the work again")
-		var failed *guard.StoreError
-		require.ErrorAs(t, uncertain.Err, &failed)
-		require.Equal(t, driver.OpRelease, failed.Op)
+		require.Equal(t, driver.OpRelease, as[*guard.StoreError](t, uncertain.Err).Op)
 		require.ErrorIs(t, g.Do(t.Context(), "k", nothing), guard.ErrBusy)
 		time.Sleep(5 * time.Second)
 		require.ErrorIs(t, g.Do(t.Context(), "k", nothing), guard.ErrDone)
@@ -161,9 +156,7 @@ func TestClose_refusesNewWorkAndWaitsForTheRuns(t *testing.T) {
 		synctest.Wait()
 		err := g.Do(t.Context(), "other", func(context.Context) error { t.Error("ran"); return nil })
 		require.ErrorIs(t, err, guard.ErrClosed)
-		var typed *guard.ClosedError
-		require.ErrorAs(t, err, &typed)
-		require.Equal(t, "other", typed.Key)
+		require.Equal(t, "other", as[*guard.ClosedError](t, err).Key)
 		require.NoError(t, <-closed)
 		require.True(t, finished)
 		require.True(t, store.free("k"))

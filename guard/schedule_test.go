@@ -118,8 +118,7 @@ func TestSchedule_takesTheFirstAnswerToEachClaim(t *testing.T) {
 		a, b := hold(t, g, "a"), hold(t, g, "b")
 		time.Sleep(10 * ttl)
 		require.NoError(t, a.Release(t.Context()))
-		var lost *guard.LostError
-		require.ErrorAs(t, b.Release(t.Context()), &lost)
+		lost := as[*guard.LostError](t, b.Release(t.Context()))
 		require.Equal(t, guard.LossExpired, lost.Reason)
 		require.ErrorContains(t, lost.Renew, "no answer")
 		require.NoError(t, g.Close(t.Context()))

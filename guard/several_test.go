@@ -117,28 +117,26 @@ func TestDoAll_ends(t *testing.T) {
 			return context.Cause(ctx)
 		}, guard.ErrLost},
 	} {
-		t.Run(name, func(t *testing.T) {
-			sharing(t, func(t *testing.T, store sharingStore, here, _ *guard.Guard) {
-				var err error
-				over := make(chan struct{})
-				go func() {
-					defer close(over)
-					defer func() {
-						if p := recover(); p != nil {
-							err = p.(error)
-						}
-					}()
-					err = here.DoAll(t.Context(), []string{"a", "b"}, c.f, guard.WithMaxHold(time.Hour))
+		sharingOf(t, name, func(t *testing.T, store sharingStore, here, _ *guard.Guard) {
+			var err error
+			over := make(chan struct{})
+			go func() {
+				defer close(over)
+				defer func() {
+					if p := recover(); p != nil {
+						err = p.(error)
+					}
 				}()
-				<-over
-				if c.want == nil {
-					require.NoError(t, err)
-				} else {
-					require.ErrorIs(t, err, c.want)
-				}
-				require.True(t, store.free("a"))
-				require.True(t, store.free("b"))
-			})
+				err = here.DoAll(t.Context(), []string{"a", "b"}, c.f, guard.WithMaxHold(time.Hour))
+			}()
+			<-over
+			if c.want == nil {
+				require.NoError(t, err)
+			} else {
+				require.ErrorIs(t, err, c.want)
+			}
+			require.True(t, store.free("a"))
+			require.True(t, store.free("b"))
 		})
 	}
 }
@@ -148,33 +146,29 @@ func TestAcquireAll_allKeysAreLostTogether(t *testing.T) {
 		"one is not held":    func(context.Context) (bool, error) { return false, nil },
 		"one is not renewed": func(ctx context.Context) (bool, error) { return false, frozen(ctx) },
 	} {
-		t.Run(name, func(t *testing.T) {
-			sharing(t, func(t *testing.T, store sharingStore, here, _ *guard.Guard) {
-				var held atomic.Bool
-				store.OnRenew = func(ctx context.Context, _ int, c driver.Claim) (bool, error) {
-					if c.Key == "b" && held.Load() {
-						return renew(ctx)
-					}
-					return false, guardtest.ErrUnscripted
+		sharingOf(t, name, func(t *testing.T, store sharingStore, here, _ *guard.Guard) {
+			var held atomic.Bool
+			store.OnRenew = func(ctx context.Context, _ int, c driver.Claim) (bool, error) {
+				if c.Key == "b" && held.Load() {
+					return renew(ctx)
 				}
-				l, err := here.AcquireAll(t.Context(), []string{"c", "a", "b", "a"})
-				require.NoError(t, err)
-				held.Store(true)
-				require.Equal(t, []string{"a", "b", "c"}, l.Keys())
-				require.True(t, l.Valid())
-				select {
-				case <-l.Context().Done():
-				case <-time.After(2 * ttl):
-					require.Fail(t, "the context has not ended")
-				}
-				var lost *guard.LostError
-				require.ErrorAs(t, context.Cause(l.Context()), &lost)
-				require.Equal(t, "b", lost.Key)
-				require.False(t, l.Valid())
-				require.ErrorIs(t, l.Release(t.Context()), guard.ErrLost)
-				require.True(t, store.free("a"))
-				require.True(t, store.free("c"))
-			})
+				return false, guardtest.ErrUnscripted
+			}
+			l, err := here.AcquireAll(t.Context(), []string{"c", "a", "b", "a"})
+			require.NoError(t, err)
+			held.Store(true)
+			require.Equal(t, []string{"a", "b", "c"}, l.Keys())
+			require.True(t, l.Valid())
+			select {
+			case <-l.Context().Done():
+			case <-time.After(2 * ttl):
+				require.Fail(t, "the context has not ended")
+			}
+			require.Equal(t, "b", as[*guard.LostError](t, context.Cause(l.Context())).Key)
+			require.False(t, l.Valid())
+			require.ErrorIs(t, l.Release(t.Context()), guard.ErrLost)
+			require.True(t, store.free("a"))
+			require.True(t, store.free("c"))
 		})
 	}
 }
@@ -285,28 +279,26 @@ func TestAcquireAll_repeatsToTellTheFence(t *testing.T) {
 		"loses the lease": {1000, driver.KindConnection, []guard.Option{guard.WithWait(guard.Forever)}, true},
 		"has no right":    {1, driver.KindAuth, []guard.Option{guard.WithWait(guard.Forever)}, true},
 	} {
-		t.Run(name, func(t *testing.T) {
-			sharing(t, func(t *testing.T, store sharingStore, here, there *guard.Guard) {
-				for range 3 { // so that "b" has the larger fence
-					require.NoError(t, hold(t, there, "b").Release(t.Context()))
+		sharingOf(t, name, func(t *testing.T, store sharingStore, here, there *guard.Guard) {
+			for range 3 { // so that "b" has the larger fence
+				require.NoError(t, hold(t, there, "b").Release(t.Context()))
+			}
+			var calls atomic.Int32
+			store.OnRenew = func(context.Context, int, driver.Claim) (bool, error) {
+				if int(calls.Add(1)) <= c.failures {
+					return false, guardtest.Fail(c.kind)
 				}
-				var calls atomic.Int32
-				store.OnRenew = func(context.Context, int, driver.Claim) (bool, error) {
-					if int(calls.Add(1)) <= c.failures {
-						return false, guardtest.Fail(c.kind)
-					}
-					return false, guardtest.ErrUnscripted
-				}
-				l, err := here.AcquireAll(t.Context(), []string{"a", "b"}, c.opts...)
-				if c.fails {
-					require.ErrorIs(t, err, guard.ErrStore)
-					require.True(t, store.free("a"))
-					require.True(t, store.free("b"))
-					return
-				}
-				require.NoError(t, err)
-				require.NoError(t, l.Release(t.Context()))
-			})
+				return false, guardtest.ErrUnscripted
+			}
+			l, err := here.AcquireAll(t.Context(), []string{"a", "b"}, c.opts...)
+			if c.fails {
+				require.ErrorIs(t, err, guard.ErrStore)
+				require.True(t, store.free("a"))
+				require.True(t, store.free("b"))
+				return
+			}
+			require.NoError(t, err)
+			require.NoError(t, l.Release(t.Context()))
 		})
 	}
 }
@@ -345,12 +337,9 @@ func TestAcquireAll_settings(t *testing.T) {
 			"WithMinHold": {[]string{"a"}, []guard.Option{guard.WithMinHold(time.Hour)}},
 		} {
 			_, err := here.AcquireAll(t.Context(), c.keys, c.opts...)
-			var setting *guard.SettingError
-			require.ErrorAs(t, err, &setting)
-			require.Equal(t, want, setting.Setting)
+			require.Equal(t, want, as[*guard.SettingError](t, err).Setting)
 		}
-		var bad *guard.KeyError
-		require.ErrorAs(t, here.DoAll(t.Context(), []string{"a", ""}, nothing), &bad)
+		as[*guard.KeyError](t, here.DoAll(t.Context(), []string{"a", ""}, nothing))
 		require.Error(t, here.DoAll(t.Context(), []string{"a"}, nil))
 	})
 }
@@ -374,47 +363,41 @@ func TestAcquireAll_errorOfTheStore(t *testing.T) {
 // The goroutines of several keys are not the caller's: what ends one of them must not end the
 // process, and leaves no key taken.
 func TestAcquireAll_endsOfAGoroutine(t *testing.T) {
-	t.Run("the backend panics while it acquires", func(t *testing.T) {
-		sharing(t, func(t *testing.T, store sharingStore, here, _ *guard.Guard) {
-			store.OnAcquire = func(_ context.Context, _ int, c driver.Claim) (driver.Answer, error) {
-				if c.Key == "b" {
-					panic("a bug")
-				}
-				return driver.Answer{}, guardtest.ErrUnscripted
+	sharingOf(t, "the backend panics while it acquires", func(t *testing.T, store sharingStore, here, _ *guard.Guard) {
+		store.OnAcquire = func(_ context.Context, _ int, c driver.Claim) (driver.Answer, error) {
+			if c.Key == "b" {
+				panic("a bug")
 			}
-			require.PanicsWithValue(t, "a bug", func() { _, _ = here.AcquireAll(t.Context(), []string{"a", "b", "c"}) })
-			require.True(t, store.free("a"))
-			require.True(t, store.free("c"))
-		})
+			return driver.Answer{}, guardtest.ErrUnscripted
+		}
+		require.PanicsWithValue(t, "a bug", func() { _, _ = here.AcquireAll(t.Context(), []string{"a", "b", "c"}) })
+		require.True(t, store.free("a"))
+		require.True(t, store.free("c"))
 	})
-	t.Run("the backend panics while it releases", func(t *testing.T) {
-		sharing(t, func(t *testing.T, store sharingStore, here, _ *guard.Guard) {
-			store.OnRelease = func(_ context.Context, n int, c driver.Claim, _ driver.After) (bool, error) {
-				if n == 1 {
-					panic("a bug")
-				}
-				return false, guardtest.ErrUnscripted
+	sharingOf(t, "the backend panics while it releases", func(t *testing.T, store sharingStore, here, _ *guard.Guard) {
+		store.OnRelease = func(_ context.Context, n int, c driver.Claim, _ driver.After) (bool, error) {
+			if n == 1 {
+				panic("a bug")
 			}
-			require.PanicsWithValue(t, "a bug", func() { _ = here.DoAll(t.Context(), []string{"a", "b", "c"}, nothing) })
-			time.Sleep(ttl) // the cleaner releases the last one
-			for _, key := range []string{"a", "b", "c"} {
-				require.True(t, store.free(key))
-			}
-		})
+			return false, guardtest.ErrUnscripted
+		}
+		require.PanicsWithValue(t, "a bug", func() { _ = here.DoAll(t.Context(), []string{"a", "b", "c"}, nothing) })
+		time.Sleep(ttl) // the cleaner releases the last one
+		for _, key := range []string{"a", "b", "c"} {
+			require.True(t, store.free(key))
+		}
 	})
-	t.Run("a hook ends the goroutine", func(t *testing.T) {
-		sharing(t, func(t *testing.T, store sharingStore, here, _ *guard.Guard) {
-			ends := guard.Hook{AcquireEnd: func(_ context.Context, e guard.AcquireEvent) {
-				if e.Key == "b" {
-					runtime.Goexit()
-				}
-			}}
-			_, err := here.AcquireAll(t.Context(), []string{"a", "b", "c"}, guard.WithHook(ends))
-			require.ErrorIs(t, err, guard.ErrStore)
-			for _, key := range []string{"a", "b", "c"} {
-				require.True(t, store.free(key))
+	sharingOf(t, "a hook ends the goroutine", func(t *testing.T, store sharingStore, here, _ *guard.Guard) {
+		ends := guard.Hook{AcquireEnd: func(_ context.Context, e guard.AcquireEvent) {
+			if e.Key == "b" {
+				runtime.Goexit()
 			}
-		})
+		}}
+		_, err := here.AcquireAll(t.Context(), []string{"a", "b", "c"}, guard.WithHook(ends))
+		require.ErrorIs(t, err, guard.ErrStore)
+		for _, key := range []string{"a", "b", "c"} {
+			require.True(t, store.free(key))
+		}
 	})
 }
 
@@ -640,19 +623,17 @@ func TestDoAll_reportsTheEndOfAJoinedLease(t *testing.T) {
 		end  func(store sharingStore, outer *guard.Guard)
 		want error
 	}{"lost": {forget, guard.ErrLost}, "revoked": {revoke, guard.ErrClosed}} {
-		t.Run(name, func(t *testing.T) {
-			sharing(t, func(t *testing.T, store sharingStore, here, there *guard.Guard) {
-				err := here.Do(t.Context(), "a", func(ctx context.Context) error {
-					err := there.DoAll(ctx, []string{"a", "b"}, func(ctx context.Context) error {
-						c.end(store, here)
-						<-ctx.Done()
-						return nil
-					})
-					require.ErrorIs(t, err, c.want)
+		sharingOf(t, name, func(t *testing.T, store sharingStore, here, there *guard.Guard) {
+			err := here.Do(t.Context(), "a", func(ctx context.Context) error {
+				err := there.DoAll(ctx, []string{"a", "b"}, func(ctx context.Context) error {
+					c.end(store, here)
+					<-ctx.Done()
 					return nil
 				})
 				require.ErrorIs(t, err, c.want)
+				return nil
 			})
+			require.ErrorIs(t, err, c.want)
 		})
 	}
 }
@@ -713,28 +694,24 @@ func TestAcquireAll_renewsKeysThatItHoldsWhileItWaits(t *testing.T) {
 func TestDoAll_notHeldEndsTheOuterRun(t *testing.T) {
 	for _, key := range []string{"a", "b"} {
 		for name, outer := range map[string]int{"of the same Guard": 0, "of another Guard": 1} {
-			t.Run(key+" "+name, func(t *testing.T) {
-				sharing(t, func(t *testing.T, store sharingStore, here, there *guard.Guard) {
-					other := map[string]string{"a": "b", "b": "a"}[key]
-					var inner error
-					err := []*guard.Guard{here, there}[outer].Do(t.Context(), key, func(ctx context.Context) error {
-						store.forget(t, key)
-						require.NoError(t, hold(t, there, other).Release(t.Context()), "the other key has the larger fence")
-						inner = here.DoAll(ctx, []string{"a", "b"}, nothing)
-						lease, _ := guard.FromContext(ctx)
-						require.False(t, lease.Valid())
-						require.ErrorIs(t, context.Cause(ctx), guard.ErrLost)
-						return nil
-					})
-					for _, err := range []error{inner, err} {
-						var lost *guard.LostError
-						require.ErrorAs(t, err, &lost)
-						require.Equal(t, guard.LossNotHeld, lost.Reason)
-					}
-					require.False(t, guard.Ran(inner))
-					require.True(t, guard.Ran(err))
-					require.True(t, store.free(other))
+			sharingOf(t, key+" "+name, func(t *testing.T, store sharingStore, here, there *guard.Guard) {
+				other := map[string]string{"a": "b", "b": "a"}[key]
+				var inner error
+				err := []*guard.Guard{here, there}[outer].Do(t.Context(), key, func(ctx context.Context) error {
+					store.forget(t, key)
+					require.NoError(t, hold(t, there, other).Release(t.Context()), "the other key has the larger fence")
+					inner = here.DoAll(ctx, []string{"a", "b"}, nothing)
+					lease, _ := guard.FromContext(ctx)
+					require.False(t, lease.Valid())
+					require.ErrorIs(t, context.Cause(ctx), guard.ErrLost)
+					return nil
 				})
+				for _, err := range []error{inner, err} {
+					require.Equal(t, guard.LossNotHeld, as[*guard.LostError](t, err).Reason)
+				}
+				require.False(t, guard.Ran(inner))
+				require.True(t, guard.Ran(err))
+				require.True(t, store.free(other))
 			})
 		}
 	}

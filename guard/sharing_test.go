@@ -53,6 +53,12 @@ func sharing(t *testing.T, f func(t *testing.T, store sharingStore, here, there 
 	})
 }
 
+// sharingOf is a subtest with two Guards over one store.
+func sharingOf(t *testing.T, name string, f func(t *testing.T, store sharingStore, here, there *guard.Guard), opts ...guard.Option) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) { sharing(t, f, opts...) })
+}
+
 func TestShared_readersTogetherAndAWriterAlone(t *testing.T) {
 	sharing(t, func(t *testing.T, _ sharingStore, here, there *guard.Guard) {
 		var readers []*guard.Lease
@@ -175,22 +181,20 @@ func TestShared_aLeaseThatIsNotRenewedIsNotJoined(t *testing.T) {
 		"the last one has left":          {{[]guard.Option{brief}, 3 * ttl}, {nil, 7 * time.Millisecond}},
 		"the first one has left":         {{nil, 7 * time.Millisecond}, {[]guard.Option{brief}, 3 * ttl}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			sharing(t, func(t *testing.T, _ sharingStore, here, _ *guard.Guard) {
-				var all sync.WaitGroup
-				for _, reader := range before {
-					all.Go(func() {
-						_ = here.Do(t.Context(), "k", func(context.Context) error { time.Sleep(reader.takes); return nil }, append(reader.opts, guard.WithShared())...)
-					})
-					synctest.Wait()
-				}
-				time.Sleep(10 * time.Millisecond)
-				late := hold(t, here, "k", guard.WithShared())
-				time.Sleep(4 * ttl)
-				require.True(t, late.Valid())
-				require.NoError(t, late.Release(t.Context()))
-				all.Wait()
-			})
+		sharingOf(t, name, func(t *testing.T, _ sharingStore, here, _ *guard.Guard) {
+			var all sync.WaitGroup
+			for _, reader := range before {
+				all.Go(func() {
+					_ = here.Do(t.Context(), "k", func(context.Context) error { time.Sleep(reader.takes); return nil }, append(reader.opts, guard.WithShared())...)
+				})
+				synctest.Wait()
+			}
+			time.Sleep(10 * time.Millisecond)
+			late := hold(t, here, "k", guard.WithShared())
+			time.Sleep(4 * ttl)
+			require.True(t, late.Valid())
+			require.NoError(t, late.Release(t.Context()))
+			all.Wait()
 		})
 	}
 }
@@ -223,23 +227,21 @@ func TestShared_aWriterThatLeavesLetsReadersIn(t *testing.T) {
 			_ = g.Close(context.Background())
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			sharing(t, func(t *testing.T, _ sharingStore, here, there *guard.Guard) {
-				reader := hold(t, here, "k", guard.WithShared())
-				ctx, leave := context.WithCancel(t.Context())
-				left := make(chan error)
-				go func() {
-					left <- there.Do(ctx, "k", nothing, guard.WithWait(guard.Forever))
-				}()
-				time.Sleep(time.Second)
-				_, err := here.Acquire(t.Context(), "k", guard.WithShared())
-				require.ErrorIs(t, err, guard.ErrBusy, "a writer waits")
-				end(leave, there)
-				require.Error(t, <-left)
-				synctest.Wait()
-				require.NoError(t, hold(t, here, "k", guard.WithShared()).Release(t.Context()))
-				require.NoError(t, reader.Release(t.Context()))
-			})
+		sharingOf(t, name, func(t *testing.T, _ sharingStore, here, there *guard.Guard) {
+			reader := hold(t, here, "k", guard.WithShared())
+			ctx, leave := context.WithCancel(t.Context())
+			left := make(chan error)
+			go func() {
+				left <- there.Do(ctx, "k", nothing, guard.WithWait(guard.Forever))
+			}()
+			time.Sleep(time.Second)
+			_, err := here.Acquire(t.Context(), "k", guard.WithShared())
+			require.ErrorIs(t, err, guard.ErrBusy, "a writer waits")
+			end(leave, there)
+			require.Error(t, <-left)
+			synctest.Wait()
+			require.NoError(t, hold(t, here, "k", guard.WithShared()).Release(t.Context()))
+			require.NoError(t, reader.Release(t.Context()))
 		})
 	}
 }
@@ -287,48 +289,46 @@ func TestDoAll_hasASeatOfEachKey(t *testing.T) {
 func TestLimit_holdsForAllProcesses(t *testing.T) {
 	for _, n := range []int{2, 5, guard.MaxSeats + 4} {
 		for _, fair := range []bool{false, true} {
-			t.Run(fmt.Sprint(n, fair), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					store := memory.New()
-					var now, most, runs atomic.Int64
-					var seats, fences sync.Map
-					var all sync.WaitGroup
-					for range 4 {
-						g, err := guard.New(store, guard.WithTTL(ttl), guard.WithWait(guard.Forever), guard.WithLimit(n))
-						require.NoError(t, err)
-						defer func() { require.NoError(t, g.Close(t.Context())) }()
-						for range 20 {
-							all.Go(func() {
-								opts := []guard.Option{}
-								if fair {
-									opts = append(opts, guard.WithFair())
-								}
-								require.NoError(t, g.Do(t.Context(), "k", func(ctx context.Context) error {
-									most.Store(max(most.Load(), now.Add(1)))
-									defer now.Add(-1)
-									runs.Add(1)
-									lease, _ := guard.FromContext(ctx)
-									if n > guard.MaxSeats {
-										require.Zero(t, lease.Seat())
-									} else {
-										_, taken := seats.LoadOrStore(lease.Seat(), true)
-										require.False(t, taken, "seat %d is taken", lease.Seat())
-										defer seats.Delete(lease.Seat())
-										if last, ok := fences.Swap(lease.Seat(), lease.Fence()); ok {
-											require.Greater(t, lease.Fence(), last.(uint64), "the fences of seat %d", lease.Seat())
-										}
-										require.True(t, lease.Seat() >= 1 && lease.Seat() <= n)
+			inTimeOf(t, fmt.Sprint(n, fair), func(t *testing.T) {
+				store := memory.New()
+				var now, most, runs atomic.Int64
+				var seats, fences sync.Map
+				var all sync.WaitGroup
+				for range 4 {
+					g, err := guard.New(store, guard.WithTTL(ttl), guard.WithWait(guard.Forever), guard.WithLimit(n))
+					require.NoError(t, err)
+					defer func() { require.NoError(t, g.Close(t.Context())) }()
+					for range 20 {
+						all.Go(func() {
+							opts := []guard.Option{}
+							if fair {
+								opts = append(opts, guard.WithFair())
+							}
+							require.NoError(t, g.Do(t.Context(), "k", func(ctx context.Context) error {
+								most.Store(max(most.Load(), now.Add(1)))
+								defer now.Add(-1)
+								runs.Add(1)
+								lease, _ := guard.FromContext(ctx)
+								if n > guard.MaxSeats {
+									require.Zero(t, lease.Seat())
+								} else {
+									_, taken := seats.LoadOrStore(lease.Seat(), true)
+									require.False(t, taken, "seat %d is taken", lease.Seat())
+									defer seats.Delete(lease.Seat())
+									if last, ok := fences.Swap(lease.Seat(), lease.Fence()); ok {
+										require.Greater(t, lease.Fence(), last.(uint64), "the fences of seat %d", lease.Seat())
 									}
-									time.Sleep(100 * time.Millisecond)
-									return nil
-								}, opts...))
-							})
-						}
+									require.True(t, lease.Seat() >= 1 && lease.Seat() <= n)
+								}
+								time.Sleep(100 * time.Millisecond)
+								return nil
+							}, opts...))
+						})
 					}
-					all.Wait()
-					require.EqualValues(t, n, most.Load())
-					require.EqualValues(t, 80, runs.Load())
-				})
+				}
+				all.Wait()
+				require.EqualValues(t, n, most.Load())
+				require.EqualValues(t, 80, runs.Load())
 			})
 		}
 	}
@@ -370,23 +370,21 @@ func TestShared_endsOfOneReader(t *testing.T) {
 		"panics":  func() { panic("a reader") },
 		"Goexit":  runtime.Goexit,
 	} {
-		t.Run(name, func(t *testing.T) {
-			sharing(t, func(t *testing.T, store sharingStore, here, _ *guard.Guard) {
-				stays := hold(t, here, "k", guard.WithShared())
-				over := make(chan struct{})
-				go func() {
-					defer close(over)
-					defer func() { _ = recover() }()
-					_ = here.Do(context.Background(), "k", func(context.Context) error { end(); return nil }, guard.WithShared())
-				}()
-				<-over
-				require.Equal(t, 1, store.count(driver.OpAcquire), "they have one lease")
-				require.Zero(t, store.count(driver.OpRelease))
-				time.Sleep(2 * ttl)
-				require.True(t, stays.Valid())
-				require.NoError(t, stays.Release(t.Context()))
-				require.True(t, store.free("k"))
-			})
+		sharingOf(t, name, func(t *testing.T, store sharingStore, here, _ *guard.Guard) {
+			stays := hold(t, here, "k", guard.WithShared())
+			over := make(chan struct{})
+			go func() {
+				defer close(over)
+				defer func() { _ = recover() }()
+				_ = here.Do(context.Background(), "k", func(context.Context) error { end(); return nil }, guard.WithShared())
+			}()
+			<-over
+			require.Equal(t, 1, store.count(driver.OpAcquire), "they have one lease")
+			require.Zero(t, store.count(driver.OpRelease))
+			time.Sleep(2 * ttl)
+			require.True(t, stays.Valid())
+			require.NoError(t, stays.Release(t.Context()))
+			require.True(t, store.free("k"))
 		})
 	}
 }
@@ -404,8 +402,7 @@ func TestShared_theLeaseOfSeveralIsLostTogether(t *testing.T) {
 		short := hold(t, here, "k", guard.WithShared(), guard.WithMaxHold(time.Second))
 		require.Equal(t, 1, store.count(driver.OpAcquire))
 		time.Sleep(2 * time.Second)
-		var lost *guard.LostError
-		require.ErrorAs(t, context.Cause(short.Context()), &lost)
+		lost := as[*guard.LostError](t, context.Cause(short.Context()))
 		require.Equal(t, guard.LossMaxHold, lost.Reason)
 		time.Sleep(2 * ttl)
 		for _, lease := range leases {
@@ -465,28 +462,24 @@ func TestUpgrade_isRefusedAtOnce(t *testing.T) {
 		"alone in alone":          {nil, nil, false},
 		"a limit of one in alone": {nil, []guard.Option{guard.WithLimit(1)}, false},
 	} {
-		t.Run(name, func(t *testing.T) {
-			sharing(t, func(t *testing.T, _ sharingStore, here, _ *guard.Guard) {
-				wait := guard.WithWait(guard.Forever)
-				require.NoError(t, here.Do(t.Context(), "k", func(ctx context.Context) error {
-					ran := false
-					err := here.Do(ctx, "k", func(context.Context) error { ran = true; return nil }, append(c.inner, wait)...)
-					lease, alike := here.Acquire(ctx, "k", append(c.inner, wait)...)
-					require.Equal(t, !c.refused, ran)
-					if !c.refused {
-						require.NoError(t, errors.Join(err, alike))
-						return lease.Release(ctx)
-					}
-					for _, err := range []error{err, alike} {
-						var upgrade *guard.UpgradeError
-						require.ErrorAs(t, err, &upgrade)
-						require.Equal(t, "k", upgrade.Key)
-						require.ErrorIs(t, err, guard.ErrUpgrade)
-						require.False(t, guard.Ran(err))
-					}
-					return nil
-				}, c.outer...))
-			})
+		sharingOf(t, name, func(t *testing.T, _ sharingStore, here, _ *guard.Guard) {
+			wait := guard.WithWait(guard.Forever)
+			require.NoError(t, here.Do(t.Context(), "k", func(ctx context.Context) error {
+				ran := false
+				err := here.Do(ctx, "k", func(context.Context) error { ran = true; return nil }, append(c.inner, wait)...)
+				lease, alike := here.Acquire(ctx, "k", append(c.inner, wait)...)
+				require.Equal(t, !c.refused, ran)
+				if !c.refused {
+					require.NoError(t, errors.Join(err, alike))
+					return lease.Release(ctx)
+				}
+				for _, err := range []error{err, alike} {
+					require.Equal(t, "k", as[*guard.UpgradeError](t, err).Key)
+					require.ErrorIs(t, err, guard.ErrUpgrade)
+					require.False(t, guard.Ran(err))
+				}
+				return nil
+			}, c.outer...))
 		})
 	}
 }

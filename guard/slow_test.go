@@ -240,30 +240,28 @@ func TestSlow_aMarkerIsReportedMissingOnlyIfItIsOrNobodyCanTell(t *testing.T) {
 		"lost, until after the end":    {silent: ttl + time.Second, err: guard.ErrMarker, took: ttl + 2*time.Second},
 		"lost, forever":                {silent: forever, err: guard.ErrMarker, took: ttl + 2*time.Second},
 	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
-				start := time.Now()
-				store.OnRelease = func(ctx context.Context, n int, claim driver.Claim, after driver.After) (bool, error) {
-					if time.Since(start) >= c.silent || c.first && n > 1 {
-						return store.memory.Release(ctx, claim, after)
-					}
-					if c.arrives {
-						_, _ = store.memory.Release(context.WithoutCancel(ctx), claim, after)
-					}
-					silence, cancel := context.WithDeadline(ctx, start.Add(c.silent))
-					defer cancel()
-					if <-silence.Done(); ctx.Err() != nil {
-						return false, ctx.Err()
-					}
+		inBubbleOf(t, name, func(t *testing.T, g *guard.Guard, store *testStore) {
+			start := time.Now()
+			store.OnRelease = func(ctx context.Context, n int, claim driver.Claim, after driver.After) (bool, error) {
+				if time.Since(start) >= c.silent || c.first && n > 1 {
 					return store.memory.Release(ctx, claim, after)
 				}
-				err := g.Do(t.Context(), "k", nothing, guard.WithOnce(time.Hour))
-				require.ErrorIs(t, err, c.err)
-				require.LessOrEqual(t, time.Since(start), c.took)
-				synctest.Wait() // the cleaner has read OnRelease
-				store.OnRelease = nil
-				require.ErrorIs(t, g.Do(t.Context(), "k", nothing), c.marker)
-			})
+				if c.arrives {
+					_, _ = store.memory.Release(context.WithoutCancel(ctx), claim, after)
+				}
+				silence, cancel := context.WithDeadline(ctx, start.Add(c.silent))
+				defer cancel()
+				if <-silence.Done(); ctx.Err() != nil {
+					return false, ctx.Err()
+				}
+				return store.memory.Release(ctx, claim, after)
+			}
+			err := g.Do(t.Context(), "k", nothing, guard.WithOnce(time.Hour))
+			require.ErrorIs(t, err, c.err)
+			require.LessOrEqual(t, time.Since(start), c.took)
+			synctest.Wait() // the cleaner has read OnRelease
+			store.OnRelease = nil
+			require.ErrorIs(t, g.Do(t.Context(), "k", nothing), c.marker)
 		})
 	}
 }
@@ -272,9 +270,7 @@ func TestSlow_closeEndsCallsToAStoreThatDoesNotAnswer(t *testing.T) {
 	const long = 10 * time.Minute
 	for name, call := range map[string]func(g *guard.Guard, store *testStore) error{
 		"claim": func(g *guard.Guard, store *testStore) error {
-			store.OnAcquire = func(ctx context.Context, _ int, _ driver.Claim) (driver.Answer, error) {
-				return driver.Answer{}, frozen(ctx)
-			}
+			store.OnAcquire = noAnswer
 			return g.Do(context.Background(), "k", nothing)
 		},
 		"release with a marker": func(g *guard.Guard, store *testStore) error {
@@ -289,33 +285,31 @@ func TestSlow_closeEndsCallsToAStoreThatDoesNotAnswer(t *testing.T) {
 			}, guard.WithOnce(time.Hour))
 		},
 		"renewal": func(g *guard.Guard, store *testStore) error {
-			store.OnRenew = func(ctx context.Context, _ int, _ driver.Claim) (bool, error) { return false, frozen(ctx) }
+			store.OnRenew = noRenewal
 			return g.Do(context.Background(), "k", func(context.Context) error {
 				time.Sleep(long / 2)
 				return nil
 			})
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
-				ended := make(chan struct{})
-				start := time.Now()
-				go func() {
-					defer close(ended)
-					_ = call(g, store)
-				}()
-				time.Sleep(time.Second)
-				_ = g.Close(context.Background())
-				<-ended
-				limit := 12 * time.Second
-				switch name {
-				case "renewal":
-					limit = long / 2
-				case "release with a marker that begins later":
-					limit += time.Minute
-				}
-				require.LessOrEqual(t, time.Since(start), limit)
-			}, guard.WithTTL(long))
-		})
+		inBubbleOf(t, name, func(t *testing.T, g *guard.Guard, store *testStore) {
+			ended := make(chan struct{})
+			start := time.Now()
+			go func() {
+				defer close(ended)
+				_ = call(g, store)
+			}()
+			time.Sleep(time.Second)
+			_ = g.Close(context.Background())
+			<-ended
+			limit := 12 * time.Second
+			switch name {
+			case "renewal":
+				limit = long / 2
+			case "release with a marker that begins later":
+				limit += time.Minute
+			}
+			require.LessOrEqual(t, time.Since(start), limit)
+		}, guard.WithTTL(long))
 	}
 }

@@ -3,7 +3,6 @@ package guard_test
 import (
 	"context"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -14,42 +13,35 @@ import (
 
 // Each option of New that has no value is switched off for a call by the opposite one.
 func TestOptions_canBeSwitchedOffForOneCall(t *testing.T) {
-	t.Run("WithFair", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			store := &fairStore{testStore: newTestStore()}
-			queued := map[bool]int{}
-			store.OnAcquire = func(ctx context.Context, _ int, c driver.Claim) (driver.Answer, error) {
-				queued[c.Queue.UsesQueue()]++
-				return store.memory.TryAcquire(ctx, c)
-			}
-			g := newGuard(t, store, guard.WithFair())
-			require.NoError(t, g.Do(t.Context(), "k", nothing, guard.WithWait(time.Second), guard.WithoutFair()))
-			require.Equal(t, map[bool]int{false: 1}, queued)
-			require.NoError(t, g.Do(t.Context(), "k", nothing, guard.WithWait(time.Second)))
-			require.Equal(t, map[bool]int{false: 1, true: 1}, queued)
-		})
+	inTimeOf(t, "WithFair", func(t *testing.T) {
+		store := &fairStore{testStore: newTestStore()}
+		queued := map[bool]int{}
+		store.OnAcquire = func(ctx context.Context, _ int, c driver.Claim) (driver.Answer, error) {
+			queued[c.Queue.UsesQueue()]++
+			return store.memory.TryAcquire(ctx, c)
+		}
+		g := newGuard(t, store, guard.WithFair())
+		require.NoError(t, g.Do(t.Context(), "k", nothing, guard.WithWait(time.Second), guard.WithoutFair()))
+		require.Equal(t, map[bool]int{false: 1}, queued)
+		require.NoError(t, g.Do(t.Context(), "k", nothing, guard.WithWait(time.Second)))
+		require.Equal(t, map[bool]int{false: 1, true: 1}, queued)
 	})
-	t.Run("WithoutRenewal", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			g := newGuard(t, newTestStore(), guard.WithoutRenewal(), guard.WithTTL(ttl))
-			require.NoError(t, g.Do(t.Context(), "k", sleeping(3*ttl), guard.WithRenewal()))
-			require.ErrorIs(t, g.Do(t.Context(), "k", sleeping(3*ttl)), guard.ErrLost)
-		})
+	inTimeOf(t, "WithoutRenewal", func(t *testing.T) {
+		g := newGuard(t, newTestStore(), guard.WithoutRenewal(), guard.WithTTL(ttl))
+		require.NoError(t, g.Do(t.Context(), "k", sleeping(3*ttl), guard.WithRenewal()))
+		require.ErrorIs(t, g.Do(t.Context(), "k", sleeping(3*ttl)), guard.ErrLost)
 	})
 }
 
 func TestCheck_returnsTheErrorOfDo(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 		require.NoError(t, g.Check("k", guard.WithWait(time.Second)))
-		var key *guard.KeyError
-		require.ErrorAs(t, g.Check(""), &key)
+		as[*guard.KeyError](t, g.Check(""))
 		for setting, opts := range map[string][]guard.Option{
 			"WithTTL": {guard.WithTTL(-1)}, "Option": {nil}, "WithOnce": {guard.WithOnce(time.Hour), guard.WithLimit(2)},
 		} {
 			err := g.Check("k", opts...)
-			var refused *guard.SettingError
-			require.ErrorAs(t, err, &refused, setting)
-			require.Equal(t, setting, refused.Setting)
+			require.Equal(t, setting, as[*guard.SettingError](t, err, setting).Setting)
 			require.Equal(t, err, g.Do(t.Context(), "k", nothing, opts...))
 		}
 		require.Zero(t, store.count(driver.OpAcquire), "nothing asked the store")
@@ -66,18 +58,16 @@ func TestValidUntil_isTheEndOfTheLeaseUnlessItIsRenewed(t *testing.T) {
 		"with a margin":    {[]guard.Option{guard.WithMargin(time.Second)}, ttl - time.Second},
 		"with a max. hold": {[]guard.Option{guard.WithMaxHold(3 * time.Second)}, 3 * time.Second},
 	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, g *guard.Guard, _ *testStore) {
-				start := time.Now()
-				lease, err := g.Acquire(t.Context(), "k", append(c.opts, guard.WithoutRenewal())...)
-				require.NoError(t, err)
-				until := lease.ValidUntil()
-				require.WithinRange(t, until, start.Add(c.most-ttl/50), start.Add(c.most))
-				<-lease.Context().Done()
-				require.WithinRange(t, time.Now(), until.Add(-50*time.Millisecond), until)
-				require.Zero(t, lease.ValidUntil(), "it has ended")
-				_ = lease.Release(t.Context())
-			})
+		inBubbleOf(t, name, func(t *testing.T, g *guard.Guard, _ *testStore) {
+			start := time.Now()
+			lease, err := g.Acquire(t.Context(), "k", append(c.opts, guard.WithoutRenewal())...)
+			require.NoError(t, err)
+			until := lease.ValidUntil()
+			require.WithinRange(t, until, start.Add(c.most-ttl/50), start.Add(c.most))
+			<-lease.Context().Done()
+			require.WithinRange(t, time.Now(), until.Add(-50*time.Millisecond), until)
+			require.Zero(t, lease.ValidUntil(), "it has ended")
+			_ = lease.Release(t.Context())
 		})
 	}
 }
@@ -123,23 +113,19 @@ func TestDo_insideOfDoRefusesAWindowThatTheLeaseDoesNotHave(t *testing.T) {
 		"a window and a period": {[]guard.Option{guard.WithOnce(9 * time.Hour)}, []guard.Option{guard.WithOncePer(10 * time.Hour)}, "WithOncePer"},
 		"switched off inside":   {[]guard.Option{guard.WithOnce(time.Hour)}, []guard.Option{guard.WithOnce(0)}, ""},
 	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, g *guard.Guard, _ *testStore) {
-				ran := false
-				err := g.Do(t.Context(), "k", func(ctx context.Context) error {
-					return g.Do(ctx, "k", func(context.Context) error { ran = true; return nil }, c.inner...)
-				}, c.outer...)
-				if c.refused == "" {
-					require.NoError(t, err)
-					require.True(t, ran)
-					return
-				}
-				var refused *guard.SettingError
-				require.ErrorAs(t, err, &refused)
-				require.Equal(t, c.refused, refused.Setting)
-				require.ErrorContains(t, err, `"k"`)
-				require.False(t, ran)
-			})
+		inBubbleOf(t, name, func(t *testing.T, g *guard.Guard, _ *testStore) {
+			ran := false
+			err := g.Do(t.Context(), "k", func(ctx context.Context) error {
+				return g.Do(ctx, "k", func(context.Context) error { ran = true; return nil }, c.inner...)
+			}, c.outer...)
+			if c.refused == "" {
+				require.NoError(t, err)
+				require.True(t, ran)
+				return
+			}
+			require.Equal(t, c.refused, as[*guard.SettingError](t, err).Setting)
+			require.ErrorContains(t, err, `"k"`)
+			require.False(t, ran)
 		})
 	}
 }

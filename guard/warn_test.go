@@ -78,15 +78,13 @@ func TestWarn_aStoreThatDoesNotSay(t *testing.T) {
 		"hangs":  func(ctx context.Context) []error { <-ctx.Done(); return nil },
 		"panics": func(context.Context) []error { panic("a bug") },
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				g, err := guard.New(&warner{Locker: memory.New(), warn: warn}, guard.WithHook(guard.Hook{Warn: func(context.Context, error) {}}))
-				require.NoError(t, err)
-				require.NoError(t, g.Do(t.Context(), "k", nothing))
-				start := time.Now()
-				require.NoError(t, g.Close(t.Context()))
-				require.LessOrEqual(t, time.Since(start), time.Second)
-			})
+		inTimeOf(t, name, func(t *testing.T) {
+			g, err := guard.New(&warner{Locker: memory.New(), warn: warn}, guard.WithHook(guard.Hook{Warn: func(context.Context, error) {}}))
+			require.NoError(t, err)
+			require.NoError(t, g.Do(t.Context(), "k", nothing))
+			start := time.Now()
+			require.NoError(t, g.Close(t.Context()))
+			require.LessOrEqual(t, time.Since(start), time.Second)
 		})
 	}
 }

@@ -63,63 +63,61 @@ func (s *watchedStore) subscribed() (n int) {
 
 func TestWatch_callsWhenTheKeyMayBeFree(t *testing.T) {
 	for name, opts := range map[string][]guard.Option{"no namespace": nil, "namespace": {guard.WithNamespace("ns")}} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := &watchedStore{Locker: memory.New(), subs: map[string]map[*func()]bool{}}
-				watching, err := guard.New(store, opts...)
-				require.NoError(t, err)
-				holding, err := guard.New(store, opts...)
-				require.NoError(t, err)
-				defer func() { require.NoError(t, holding.Close(context.Background())) }()
-				calls, running := 0, 0
-				var last context.Context
-				stop := watching.Adapter().Watch("k", func(ctx context.Context) {
-					calls++
-					running++
-					require.Equal(t, 1, running, "never twice at the same time")
-					time.Sleep(time.Second) // a call takes a while
-					running--
-					last = ctx
-				})
-				settle := func() {
-					time.Sleep(3 * time.Second) // past the calls under way
-					synctest.Wait()
-				}
-				release := func(keys ...string) {
-					for _, key := range keys {
-						lease, err := holding.Acquire(t.Context(), key)
-						require.NoError(t, err)
-						require.NoError(t, lease.Release(t.Context()))
-					}
-				}
-				settle()
-				require.Equal(t, 1, calls, "at the begin")
-				release("k", "other")
-				settle()
-				require.Equal(t, 2, calls)
-				release("k")
-				synctest.Wait() // the call has begun
-				release("k", "k")
-				settle()
-				require.Equal(t, 4, calls, "once, and once more for what came meanwhile")
-				require.NoError(t, last.Err())
-				stop()
-				require.Error(t, last.Err())
-				stop()
-				require.Zero(t, store.subscribed())
-				release("k")
-				settle()
-				require.Equal(t, 4, calls)
-
-				watching.Adapter().Watch("k", func(ctx context.Context) { <-ctx.Done() })
-				synctest.Wait()
-				require.NoError(t, watching.Close(t.Context()), "which ends the watch, and waits for the call")
-				require.Zero(t, store.subscribed())
-				watching.Adapter().Watch("k", func(context.Context) { calls++ })()
-				release("k")
-				settle()
-				require.Equal(t, 4, calls)
+		inTimeOf(t, name, func(t *testing.T) {
+			store := &watchedStore{Locker: memory.New(), subs: map[string]map[*func()]bool{}}
+			watching, err := guard.New(store, opts...)
+			require.NoError(t, err)
+			holding, err := guard.New(store, opts...)
+			require.NoError(t, err)
+			defer func() { require.NoError(t, holding.Close(context.Background())) }()
+			calls, running := 0, 0
+			var last context.Context
+			stop := watching.Adapter().Watch("k", func(ctx context.Context) {
+				calls++
+				running++
+				require.Equal(t, 1, running, "never twice at the same time")
+				time.Sleep(time.Second) // a call takes a while
+				running--
+				last = ctx
 			})
+			settle := func() {
+				time.Sleep(3 * time.Second) // past the calls under way
+				synctest.Wait()
+			}
+			release := func(keys ...string) {
+				for _, key := range keys {
+					lease, err := holding.Acquire(t.Context(), key)
+					require.NoError(t, err)
+					require.NoError(t, lease.Release(t.Context()))
+				}
+			}
+			settle()
+			require.Equal(t, 1, calls, "at the begin")
+			release("k", "other")
+			settle()
+			require.Equal(t, 2, calls)
+			release("k")
+			synctest.Wait() // the call has begun
+			release("k", "k")
+			settle()
+			require.Equal(t, 4, calls, "once, and once more for what came meanwhile")
+			require.NoError(t, last.Err())
+			stop()
+			require.Error(t, last.Err())
+			stop()
+			require.Zero(t, store.subscribed())
+			release("k")
+			settle()
+			require.Equal(t, 4, calls)
+
+			watching.Adapter().Watch("k", func(ctx context.Context) { <-ctx.Done() })
+			synctest.Wait()
+			require.NoError(t, watching.Close(t.Context()), "which ends the watch, and waits for the call")
+			require.Zero(t, store.subscribed())
+			watching.Adapter().Watch("k", func(context.Context) { calls++ })()
+			release("k")
+			settle()
+			require.Equal(t, 4, calls)
 		})
 	}
 }
@@ -127,27 +125,25 @@ func TestWatch_callsWhenTheKeyMayBeFree(t *testing.T) {
 // A call that ends its goroutine, as require.FailNow does, used to end the watch without a word.
 func TestWatch_goesOnAfterACallThatDoesNotReturn(t *testing.T) {
 	for name, end := range map[string]func(){"Goexit": runtime.Goexit, "panic": func() { panic("in f") }} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := &watchedStore{Locker: memory.New(), subs: map[string]map[*func()]bool{}}
-				g, err := guard.New(store)
-				require.NoError(t, err)
-				calls := 0
-				g.Adapter().Watch("k", func(context.Context) {
-					calls++
-					end()
-				})
-				synctest.Wait()
-				require.Equal(t, 1, calls, "at the begin")
-				for n := range 3 {
-					lease, err := g.Acquire(t.Context(), "k")
-					require.NoError(t, err)
-					require.NoError(t, lease.Release(t.Context()))
-					synctest.Wait()
-					require.Equal(t, n+2, calls)
-				}
-				require.NoError(t, g.Close(t.Context()))
+		inTimeOf(t, name, func(t *testing.T) {
+			store := &watchedStore{Locker: memory.New(), subs: map[string]map[*func()]bool{}}
+			g, err := guard.New(store)
+			require.NoError(t, err)
+			calls := 0
+			g.Adapter().Watch("k", func(context.Context) {
+				calls++
+				end()
 			})
+			synctest.Wait()
+			require.Equal(t, 1, calls, "at the begin")
+			for n := range 3 {
+				lease, err := g.Acquire(t.Context(), "k")
+				require.NoError(t, err)
+				require.NoError(t, lease.Release(t.Context()))
+				synctest.Wait()
+				require.Equal(t, n+2, calls)
+			}
+			require.NoError(t, g.Close(t.Context()))
 		})
 	}
 }

@@ -137,9 +137,7 @@ func TestWrapper_passesOnWhatTheInnerLockerHas(t *testing.T) {
 		second(none.EntriesOf(ctx, []string{"job"}, 1)),
 		second(none.Raise(ctx, "job", "n", 5)), second(none.CountersOf(ctx, []string{"job"}, []string{"n"})),
 	} {
-		var store *guard.StoreError
-		require.ErrorAs(t, err, &store)
-		require.Equal(t, driver.KindUnsupported, store.Kind)
+		require.Equal(t, driver.KindUnsupported, as[*guard.StoreError](t, err).Kind)
 	}
 	require.True(t, none.Describe().Polls, "it never notifies")
 	none.Subscribe("k", "", func(time.Duration) { require.Fail(t, "notified") })()
