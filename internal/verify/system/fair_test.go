@@ -30,8 +30,6 @@ const (
 	queuedCalls = 20
 	workTime    = 5 * time.Millisecond
 	fairTTL     = time.Minute // a waiter asks again after half of it
-	deadAtMost  = time.Second
-	schedulable = 300 * time.Millisecond // for a machine that has other things to do
 )
 
 func fairGuard(backend, addrs string) (*guard.Guard, redis.UniversalClient, error) {
@@ -80,7 +78,6 @@ type queueing struct {
 	holder  *guard.Lease // nil if it has died
 	ends    time.Time    // when its lease ends if it has died
 	workers []*processtest.Child
-	stalls  *redistest.Stalls
 }
 
 // A ran is what a call has noted.
@@ -99,8 +96,7 @@ func newQueueing(t *testing.T, backend, addrs string, ends time.Duration) *queue
 		require.NoError(t, g.Close(context.Background()))
 		require.NoError(t, rdb.Close())
 	})
-	q := &queueing{t: t, backend: backend, rdb: rdb, g: g, stalls: redistest.WatchStalls()}
-	t.Cleanup(q.stalls.Stop)
+	q := &queueing{t: t, backend: backend, rdb: rdb, g: g}
 	for range queuers {
 		q.workers = append(q.workers, processtest.Self(t, queuerEnv+"="+backend+" "+addrs))
 	}
@@ -215,22 +211,23 @@ func requireOrder(t *testing.T, want []int, all []ran) {
 }
 
 // requireGap returns the longest time between the begins of two runs, or from the release to the
-// first, and fails if it was too long. A machine that stands still is not to blame.
-func (q *queueing) requireGap(from time.Time, all []ran, most time.Duration) (longest time.Duration) {
+// first. It fails if a waiter came because it asked again by itself, and not because the queue
+// went on. How soon the queue does so is in the suite of backends.
+func (q *queueing) requireGap(from time.Time, all []ran) (longest time.Duration) {
 	q.t.Helper()
-	held := q.stalls.Since(from)
 	for _, r := range all {
 		longest = max(longest, r.at.Sub(from))
 		from = r.at
 	}
-	q.t.Logf("the longest gap was %v, of which the machine held us up for %v", longest, held)
-	require.Less(q.t, longest, most+schedulable+held)
+	q.t.Logf("the longest gap was %v", longest)
+	require.Less(q.t, longest, fairTTL/4)
 	return longest
 }
 
 func onEachFairServer(t *testing.T, f func(t *testing.T, backend, addrs string, server *redistest.Server)) {
 	for _, backend := range []string{"single", "reentrant"} {
 		t.Run(backend, func(t *testing.T) {
+			t.Parallel()
 			server := redistest.Start(t)
 			f(t, backend, server.Addr(), server)
 		})
@@ -252,24 +249,21 @@ func TestFair_servesProcessesInTheOrderInWhichTheirCallsCame(t *testing.T) {
 }
 
 func TestFair_servesProcessesOfAClusterInTheOrderInWhichTheirCallsCame(t *testing.T) {
+	t.Parallel()
 	cluster := redistest.StartCluster(t)
 	var addrs []string
 	for _, node := range cluster.Nodes {
 		addrs = append(addrs, node.Addr())
 	}
-	for _, backend := range []string{"single", "reentrant"} {
-		t.Run(backend, func(t *testing.T) {
-			q := newQueueing(t, backend, strings.Join(addrs, ","), 0)
-			q.workers[1].Kill()
-			from := q.release()
-			all := q.ran(queuedCalls - queuedCalls/queuers)
-			requireOrder(t, numbersBut(1), all)
-			q.requireGap(from, all, deadAtMost)
-		})
-	}
+	q := newQueueing(t, "single", strings.Join(addrs, ","), 0)
+	q.workers[1].Kill()
+	from := q.release()
+	all := q.ran(queuedCalls - queuedCalls/queuers)
+	requireOrder(t, numbersBut(1), all)
+	q.requireGap(from, all)
 }
 
-func TestFair_skipsAKilledProcess(t *testing.T) {
+func TestFair_skipsAKilledProcessAndLeavesNothingBehind(t *testing.T) {
 	onEachFairServer(t, func(t *testing.T, backend, addrs string, server *redistest.Server) {
 		q := newQueueing(t, backend, addrs, 0)
 		s := stage{backend, []*redistest.Server{server}}
@@ -280,46 +274,8 @@ func TestFair_skipsAKilledProcess(t *testing.T) {
 		from := q.release()
 		all := q.ran(queuedCalls / 2)
 		requireOrder(t, numbersBut(0, 1), all)
-		q.requireGap(from, all, 0)
-	})
-}
+		q.requireGap(from, all)
 
-func TestFair_skipsAFrozenProcessAndKeepsItsOtherWaiters(t *testing.T) {
-	onEachFairServer(t, func(t *testing.T, backend, addrs string, _ *redistest.Server) {
-		q := newQueueing(t, backend, addrs, 0)
-		require.NoError(t, q.workers[0].Freeze())
-		require.NoError(t, q.workers[1].Freeze())
-		from := q.release()
-		all := q.ran(queuedCalls / 2)
-		requireOrder(t, numbersBut(0, 1), all)
-		gap := q.requireGap(from, all, 2*deadAtMost) // for two processes
-		require.Greater(t, gap, driver.NotifyGrace, "the queue has waited for them")
-		require.NoError(t, q.workers[0].Thaw())
-		require.NoError(t, q.workers[1].Thaw())
-		thawed := q.ran(queuedCalls)[queuedCalls/2:]
-		last := thawed[len(thawed)-2:]
-		require.ElementsMatch(t, []int{0, 1}, []int{last[0].number, last[1].number}, "a waiter that was notified and did not come has lost its position")
-	})
-}
-
-func TestFair_goesOnWhenTheHolderWasKilledToo(t *testing.T) {
-	onEachFairServer(t, func(t *testing.T, backend, addrs string, _ *redistest.Server) {
-		q := newQueueing(t, backend, addrs, 3*time.Second)
-		q.workers[0].Kill()
-		require.NoError(t, q.workers[1].Freeze())
-		all := q.ran(queuedCalls / 2)
-		requireOrder(t, numbersBut(0, 1), all)
-		gap := q.requireGap(q.ends, all, 2*deadAtMost)
-		require.Greater(t, gap, driver.NotifyGrace, "the queue has waited for the frozen process")
-	})
-}
-
-func TestFair_leavesNothingBehind(t *testing.T) {
-	onEachFairServer(t, func(t *testing.T, backend, addrs string, server *redistest.Server) {
-		q := newQueueing(t, backend, addrs, 0)
-		q.workers[2].Kill()
-		q.release()
-		q.ran(queuedCalls - queuedCalls/queuers)
 		rdb := server.Client(t)
 		keys, err := rdb.Keys(t.Context(), "*").Result()
 		require.NoError(t, err)
@@ -332,5 +288,23 @@ func TestFair_leavesNothingBehind(t *testing.T) {
 			require.True(t, left > 0 || left == -2, "%s has no end: %v", key, left)
 			require.LessOrEqual(t, left, 2*fairTTL, strconv.Quote(key))
 		}
+	})
+}
+
+// The holder has died, too, so its lease has to expire first.
+func TestFair_skipsAFrozenProcessAndKeepsItsOtherWaiters(t *testing.T) {
+	onEachFairServer(t, func(t *testing.T, backend, addrs string, _ *redistest.Server) {
+		q := newQueueing(t, backend, addrs, 10*time.Second)
+		require.NoError(t, q.workers[0].Freeze())
+		require.NoError(t, q.workers[1].Freeze())
+		all := q.ran(queuedCalls / 2)
+		requireOrder(t, numbersBut(0, 1), all)
+		gap := q.requireGap(q.ends, all)
+		require.Greater(t, gap, driver.NotifyGrace, "the queue has waited for them")
+		require.NoError(t, q.workers[0].Thaw())
+		require.NoError(t, q.workers[1].Thaw())
+		thawed := q.ran(queuedCalls)[queuedCalls/2:]
+		last := thawed[len(thawed)-2:]
+		require.ElementsMatch(t, []int{0, 1}, []int{last[0].number, last[1].number}, "a waiter that was notified and did not come has lost its position")
 	})
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-1795987d/onerun/internal/testkit/processtest"
+	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 )
 
 func TestMain(m *testing.M) {
@@ -23,6 +24,7 @@ func TestMain(m *testing.M) {
 		campaign(addr)
 		return
 	}
+	redistest.AtOnce(4) // they wait for each other
 	os.Exit(m.Run())
 }
 

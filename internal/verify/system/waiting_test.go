@@ -2,6 +2,7 @@ package system_test
 
 import (
 	"context"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -35,7 +36,10 @@ func wait(ctx context.Context, g *guard.Guard) *waiter {
 func on(t *testing.T, backends []string, f func(t *testing.T, s stage)) {
 	t.Helper()
 	for _, backend := range backends {
-		t.Run(backend, func(t *testing.T) { f(t, newStage(t, backend)) })
+		t.Run(backend, func(t *testing.T) {
+			t.Parallel()
+			f(t, newStage(t, backend))
+		})
 	}
 }
 
@@ -118,20 +122,17 @@ func TestWaiting_getsTheKeyFromABusyProcessAfterAHandOffPeriod(t *testing.T) {
 			}()
 		}
 		g := s.guard(t)
-		const turn, waits = 21, 20 // 20 ms, and the run that is under way then
-		atOnce := 0
+		const turn, waits = 21, 15 // 20 ms, and the run that is under way then
+		var passed []int64
 		for range waits {
 			time.Sleep(5 * time.Millisecond) // the crowd has the key again
 			before := runs.Load()
 			w := wait(t.Context(), g)
 			require.NoError(t, <-w.done)
-			passed := runs.Load() - before
-			require.LessOrEqual(t, passed, int64(5*turn), "hand-off periods in which the other process was faster to ask")
-			if passed <= turn {
-				atOnce++
-			}
+			passed = append(passed, runs.Load()-before)
 		}
-		require.Greater(t, atOnce, waits/2)
+		slices.Sort(passed)
+		require.LessOrEqual(t, passed[waits/2], int64(3*turn), "hand-off periods in which the other process was faster to ask: %v", passed)
 		cancel()
 		for range 50 {
 			<-ended
