@@ -20,15 +20,19 @@ func object(t *testing.T, text string) map[string]any {
 
 func TestJSON_errors(t *testing.T) {
 	s := newSite(t)
-	for command, key := range map[string]any{
+	keys := map[string]any{
 		"show k": "k", "break k": "k", "forget k": "k", "hold k --for=1h": "k", "ls": nil, "jobs": nil, "ps": nil,
 		"log": nil, "records job": nil, "pause job": nil, "resume job": nil, "trigger job": nil,
-	} {
-		args := append([]string{"--json", "--redis=redis://127.0.0.1:1"}, strings.Fields(command)...)
-		code, out, errs := s.run(args...)
-		require.Equal(t, 125, code, command)
-		require.Empty(t, out, command)
-		o := object(t, errs)
+	}
+	started := map[string]*execution{} // each asks again for a second
+	for command := range keys {
+		started[command] = s.start(append([]string{"--json", "--redis=redis://127.0.0.1:1"}, strings.Fields(command)...)...)
+	}
+	for command, key := range keys {
+		e := started[command]
+		require.Equal(t, 125, e.wait(), command)
+		require.Empty(t, e.out.String(), command)
+		o := object(t, e.errs.String())
 		require.Contains(t, o["error"], "refused", command)
 		require.Equal(t, key, o["key"], command)
 		require.InDelta(t, 125, o["exit"], 0, command)

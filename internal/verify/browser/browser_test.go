@@ -15,6 +15,7 @@ import (
 
 	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/inspect"
+	"github.com/seed-1795987d/onerun/internal/testkit/leftout"
 	guardcron "github.com/seed-1795987d/onerun/middleware/cron"
 )
 
@@ -50,11 +51,21 @@ func (s *site) views() []view {
 	}
 }
 
+// The colors of a mode are those on any screen, and the layout of a screen that of any mode.
 func TestViews_canBeReadByEverybody(t *testing.T) {
+	readable(t, map[device][]string{desktop: {"light"}, phone: {"dark"}})
+}
+
+func TestWeekly_viewsCanBeReadByEverybodyInEachModeOnEachScreen(t *testing.T) {
+	leftout.IfShort(t)
+	readable(t, map[device][]string{desktop: {"light", "dark"}, phone: {"light", "dark"}})
+}
+
+func readable(t *testing.T, screens map[device][]string) {
 	s := newSite(t)
 	b := openTab(t, s.url)
-	for _, mode := range []string{"light", "dark"} {
-		for _, screen := range []device{desktop, phone} {
+	for screen, modes := range screens {
+		for _, mode := range modes {
 			b.use(screen, mode)
 			for _, v := range s.views() {
 				b.open(s.url+v.path, http.StatusOK)

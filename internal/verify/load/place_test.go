@@ -56,6 +56,7 @@ func newPlace(t *testing.T, backend string, guards, goroutines int, opts ...guar
 	}
 	p.close()
 	growRuntime(goroutines)
+	server.ResetStats(t) // on a connection that is counted, and stays open for 15 s
 	p.before = p.usage()
 	p.open(backend, guards, opts)
 	return p
