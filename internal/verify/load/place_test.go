@@ -3,6 +3,7 @@ package load_test
 import (
 	"context"
 	"fmt"
+	"io"
 	"runtime"
 	"slices"
 	"strconv"
@@ -29,6 +30,7 @@ type place struct {
 	pings   *redis.Client // the same server, for a watch
 	before  usage
 	clients []*redis.Client
+	lockers []guard.Locker
 	guards  []*guard.Guard
 }
 
@@ -56,7 +58,6 @@ func newPlace(t *testing.T, backend string, guards, goroutines int, opts ...guar
 	}
 	p.close()
 	growRuntime(goroutines)
-	server.ResetStats(t) // on a connection that is counted, and stays open for 15 s
 	p.before = p.usage()
 	p.open(backend, guards, opts)
 	return p
@@ -68,9 +69,10 @@ func (p *place) open(backend string, guards int, opts []guard.Option) {
 	p.t.Helper()
 	for range guards {
 		rdb := p.server.Client(p.t)
-		g, err := guard.New(backends.On(backend, rdb), opts...)
+		l := backends.On(backend, rdb)
+		g, err := guard.New(l, opts...)
 		require.NoError(p.t, err)
-		p.clients, p.guards = append(p.clients, rdb), append(p.guards, g)
+		p.clients, p.lockers, p.guards = append(p.clients, rdb), append(p.lockers, l), append(p.guards, g)
 	}
 }
 
@@ -78,9 +80,10 @@ func (p *place) close() {
 	p.t.Helper()
 	for i, g := range p.guards {
 		require.NoError(p.t, g.Close(p.t.Context()))
+		require.NoError(p.t, p.lockers[i].(io.Closer).Close()) // its connection for renewals
 		require.NoError(p.t, p.clients[i].Close())
 	}
-	p.guards, p.clients = nil, nil
+	p.guards, p.lockers, p.clients = nil, nil, nil
 }
 
 // growRuntime has the runtime make what it keeps for ever for that many goroutines that wait with
