@@ -22,7 +22,6 @@ func TestRun_givesTheGracePeriodWhenAnOperatorBreaksTheLease(t *testing.T) {
 		"single":         {},
 		"shared":         {nil, []string{"--limit=2"}},
 		"several keys":   {nil, []string{"other"}},
-		"reentrant":      {[]string{"--backend=reentrant"}, nil},
 		"an owner":       {[]string{"--backend=reentrant"}, []string{"--owner=me"}},
 		"in a namespace": {[]string{"--namespace=shop"}, nil},
 	} {

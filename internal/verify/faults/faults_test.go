@@ -3,6 +3,7 @@ package faults_test
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -22,8 +23,9 @@ type row struct {
 	// forgets marks faults in which the store loses what it has granted, or its clock jumps: that
 	// its answers are then not those of a lease is what the fault is, so porcupine is not asked.
 	forgets bool
-	// ci says that the row is run by go test ./... too.
-	ci      bool
+	// ci are the backends on which the short form runs the row: all of them if a process or a
+	// server is killed, stopped or cut off, or else one of them.
+	ci      []string
 	beliefs int      // the least that there have to be; 3 if it is less
 	args    []string // for the servers
 	clocks  bool     // the servers have clocks that can be moved
@@ -45,8 +47,8 @@ var (
 var rowLists = [][]row{processRows, serverRows, replyRows, keyRows, quorumRows, clientRows, refusalRows, forgetfulRows, slotRows, waiterRows, wallClockRows, sharingRows}
 
 const (
-	// allEnv, when it is set to "all", has all rows run, and not those alone that are marked for
-	// CI.
+	// allEnv, when it is set to "all", has all rows run on all their backends, and not only those
+	// that are marked for CI.
 	allEnv = "ONERUN_FAULTS"
 	// reportEnv names a file for the report, beside stdout.
 	reportEnv = "ONERUN_FAULTS_REPORT"
@@ -71,7 +73,7 @@ func TestFaults(t *testing.T) {
 		for _, list := range rowLists {
 			for _, r := range list {
 				for _, backend := range r.backends {
-					if !r.ci && os.Getenv(allEnv) != "all" {
+					if !slices.Contains(r.ci, backend) && os.Getenv(allEnv) != "all" {
 						continue
 					}
 					t.Run(fmt.Sprintf("%02d %s/%s", r.number, r.name, backend), func(t *testing.T) {

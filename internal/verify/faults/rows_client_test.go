@@ -15,10 +15,10 @@ import (
 
 // Faults inside of the worker's process.
 var clientRows = []row{
-	{number: 24, name: "the application empties the connection pool", backends: everyone, ci: true, run: emptyPool},
-	{number: 25, name: "client closed under the Guard", backends: everyone, ci: true, run: closedClient,
+	{number: 24, name: "the application empties the connection pool", backends: everyone, ci: []string{"single"}, run: emptyPool},
+	{number: 25, name: "client closed under the Guard", backends: everyone, ci: []string{"reentrant"}, run: closedClient,
 		shows: map[string]string{"": `error.type=closed`}},
-	{number: 25, name: "context already cancelled, panic, Goexit", backends: everyone, ci: true, beliefs: 6, run: endings},
+	{number: 25, name: "context already cancelled, panic, Goexit", backends: everyone, ci: []string{"redlock"}, beliefs: 6, run: endings},
 }
 
 // clientCommands break, or abuse, what the Guard was given.

@@ -11,10 +11,10 @@ import (
 
 // Faults of what the servers keep.
 var keyRows = []row{
-	{number: 10, name: "key deleted under the holder", backends: everyone, ci: true, window: true, forgets: true, run: goneKey(deleted), shows: notHeld},
-	{number: 11, name: "FLUSHALL", backends: everyone, ci: true, window: true, forgets: true, run: goneKey(flushed), shows: notHeld},
+	{number: 10, name: "key deleted under the holder", backends: everyone, ci: []string{"reentrant"}, window: true, forgets: true, run: goneKey(deleted), shows: notHeld},
+	{number: 11, name: "FLUSHALL", backends: everyone, ci: []string{"redlock"}, window: true, forgets: true, run: goneKey(flushed), shows: notHeld},
 	{number: 12, name: "key overwritten with another owner's value", backends: everyone, window: true, forgets: true, run: overwrittenKey, shows: notHeld},
-	{number: 13, name: "scripts flushed", backends: everyone, ci: true, beliefs: 6, run: flushedScripts},
+	{number: 13, name: "scripts flushed", backends: everyone, ci: []string{"single"}, beliefs: 6, run: flushedScripts},
 	{number: 13, name: "a server that never had the scripts", backends: everyone, run: newServer},
 }
 

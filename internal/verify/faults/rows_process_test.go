@@ -8,10 +8,10 @@ import (
 
 // Faults of the workers' own processes.
 var processRows = []row{
-	{number: 1, name: "worker killed while holding", backends: everyone, ci: true, beliefs: 10, run: killedHolder},
-	{number: 2, name: "worker paused past its TTL between check and write", backends: everyone, ci: true, run: pausedHolder,
+	{number: 1, name: "worker killed while holding", backends: everyone, ci: everyone, beliefs: 10, run: killedHolder},
+	{number: 2, name: "worker paused past its TTL between check and write", backends: everyone, ci: everyone, run: pausedHolder,
 		shows: map[string]string{"": `^onerun.lease.losses\{onerun.loss.reason=(expired|not_held)`}},
-	{number: 3, name: "worker paused while its grant is on the way", backends: everyone, ci: true, run: pausedClaimant,
+	{number: 3, name: "worker paused while its grant is on the way", backends: everyone, ci: []string{"reentrant"}, run: pausedClaimant,
 		shows: map[string]string{"": `^onerun.acquire.duration\{error.type=(timeout|quorum)`}},
 	{number: 4, name: "worker starved of CPU", backends: everyone, beliefs: 10, run: starvedWorker},
 }

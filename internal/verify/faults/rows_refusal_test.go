@@ -18,7 +18,7 @@ import (
 var refusalRows = []row{
 	{number: 14, name: "a script that blocks the server", backends: everyone, args: []string{"--busy-reply-threshold", "50"}, run: scriptBlocks,
 		shows: renewals(driver.KindScriptBusy)},
-	{number: 15, name: "out of memory", backends: everyone, ci: true, run: outOfMemory,
+	{number: 15, name: "out of memory", backends: everyone, ci: []string{"reentrant"}, run: outOfMemory,
 		shows: map[string]string{"": `^onerun.acquire.unknown\{error.type=oom`, "redlock": `^onerun.node.operation.duration\{error.type=oom`}},
 	{number: 16, name: "READONLY", backends: everyone, run: refuses(driver.KindReadOnly, setReplica("127.0.0.1", "1"), setReplica("no", "one")),
 		shows: renewals(driver.KindReadOnly)},

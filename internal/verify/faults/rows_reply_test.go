@@ -11,18 +11,18 @@ import (
 
 // Faults of answers: lost, or late.
 var replyRows = []row{
-	{number: 7, name: "reply lost on acquire", backends: everyone, ci: true, beliefs: 3, run: replyLostOnAcquire,
+	{number: 7, name: "reply lost on acquire", backends: everyone, ci: []string{"single"}, beliefs: 3, run: replyLostOnAcquire,
 		shows: map[string]string{"": `^onerun.acquire.unknown\{error.type=connection`, "redlock": `^onerun.node.operation.duration\{error.type=connection.*onerun.operation=acquire`}},
-	{number: 7, name: "reply lost on renew", backends: everyone, ci: true, beliefs: 3, run: replyLostOnRenew,
+	{number: 7, name: "reply lost on renew", backends: everyone, ci: []string{"reentrant"}, beliefs: 3, run: replyLostOnRenew,
 		shows: map[string]string{"": `^onerun.renew.duration\{error.type=connection`, "redlock": `^onerun.node.operation.duration\{error.type=connection.*onerun.operation=renew`}},
 	{number: 7, name: "reply lost on release", backends: everyone, beliefs: 3, run: replyLostOnRelease,
 		shows: map[string]string{"": `^onerun.store.operation.duration\{error.type=connection,onerun.operation=release`,
 			"redlock": `^onerun.node.operation.duration\{error.type=connection.*onerun.operation=release`}},
 	{number: 7, name: "replies lost again and again", backends: everyone, beliefs: 10, run: repliesLost,
 		shows: map[string]string{"": `error.type=connection`}},
-	{number: 8, name: "acquire answered after 0.5 TTL", backends: everyone, ci: true, run: slowGrant(ttl/2, 5), shows: losses},
+	{number: 8, name: "acquire answered after 0.5 TTL", backends: everyone, ci: []string{"redlock"}, run: slowGrant(ttl/2, 5), shows: losses},
 	{number: 8, name: "acquire answered after 0.9 TTL", backends: everyone, run: slowGrant(ttl*9/10, 3), shows: late},
-	{number: 8, name: "acquire answered after 1.1 TTL", backends: everyone, ci: true, run: slowGrant(ttl*11/10, 1), shows: timeouts},
+	{number: 8, name: "acquire answered after 1.1 TTL", backends: everyone, ci: []string{"single"}, run: slowGrant(ttl*11/10, 1), shows: timeouts},
 }
 
 var losses = map[string]string{"": `^onerun.lease.losses\{onerun.loss.reason=expired`}

@@ -12,12 +12,12 @@ import (
 // Faults of the servers, and of the way to them.
 var serverRows = []row{
 	{number: 5, name: "Redis frozen for 0.2 TTL", backends: everyone, beliefs: 10, run: frozenFor(ttl / 5)},
-	{number: 5, name: "Redis frozen for 1 TTL", backends: everyone, ci: true, beliefs: 10, run: frozenFor(ttl), shows: losses},
+	{number: 5, name: "Redis frozen for 1 TTL", backends: everyone, ci: everyone, beliefs: 10, run: frozenFor(ttl), shows: losses},
 	{number: 5, name: "Redis frozen for 3 TTL", backends: everyone, beliefs: 10, run: frozenFor(3 * ttl), shows: losses},
 	{number: 5, name: "CLIENT PAUSE for 1 TTL", backends: everyone, beliefs: 10, run: pausedClients, shows: losses},
-	{number: 6, name: "Redis killed and stays down", backends: everyone, ci: true, beliefs: 6, forgets: true, run: deadServer,
+	{number: 6, name: "Redis killed and stays down", backends: everyone, ci: everyone, beliefs: 6, forgets: true, run: deadServer,
 		shows: map[string]string{"": `^onerun.lease.losses\{onerun.loss.reason=expired`}},
-	{number: 9, name: "black hole", backends: everyone, ci: true, beliefs: 10, run: blackHole((*redistest.Proxy).GoDark), shows: losses},
+	{number: 9, name: "black hole", backends: everyone, ci: everyone, beliefs: 10, run: blackHole((*redistest.Proxy).GoDark), shows: losses},
 	{number: 9, name: "black hole for requests", backends: everyone, beliefs: 10, run: blackHole((*redistest.Proxy).DarkRequests), shows: losses},
 	{number: 9, name: "black hole for replies", backends: everyone, beliefs: 10, run: blackHole((*redistest.Proxy).DarkReplies), shows: losses},
 }

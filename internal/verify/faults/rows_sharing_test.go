@@ -16,9 +16,9 @@ import (
 // Faults of processes that share a key, or hold several. Their leases are not noted in the history,
 // which is one of leases that are alone.
 var sharingRows = []row{
-	{number: 28, name: "readers killed and paused while a writer waits", backends: everyone, ci: true, run: faultyReaders},
-	{number: 29, name: "a writer killed while it waits for readers", backends: everyone, ci: true, run: killedWriter},
-	{number: 30, name: "one of three holders paused past its TTL, and one killed", backends: one, ci: true, run: faultyHolders},
+	{number: 28, name: "readers killed and paused while a writer waits", backends: everyone, ci: []string{"redlock"}, run: faultyReaders},
+	{number: 29, name: "a writer killed while it waits for readers", backends: everyone, ci: []string{"single"}, run: killedWriter},
+	{number: 30, name: "one of three holders paused past its TTL, and one killed", backends: one, ci: []string{"reentrant"}, run: faultyHolders},
 	{number: 31, name: "the server frozen, and killed, under readers and a writer", backends: one, window: true, forgets: true, run: serverUnderReaders},
 	{number: 32, name: "a holder of several keys killed, and one paused", backends: everyone, run: faultyHolderOfSeveral},
 }

@@ -13,13 +13,13 @@ import (
 
 // Faults of waiters, and of their notifications.
 var waiterRows = []row{
-	{number: 26, name: "wake-ups lost", backends: everyone, ci: true, run: wakeUpsLost, shows: map[string]string{"": `onerun.waiter.missed_wakeups`}},
+	{number: 26, name: "wake-ups lost", backends: everyone, ci: []string{"single"}, run: wakeUpsLost, shows: map[string]string{"": `onerun.waiter.missed_wakeups`}},
 	{number: 26, name: "wake-ups repeated", backends: everyone, run: wakeUpsRepeated},
 	{number: 26, name: "pub/sub cut", backends: []string{"single", "reentrant", "redlock", "cluster"}, run: pubSubCut},
 	{number: 27, name: "the first in line leaves", backends: everyone, run: firstLeaves("")},
 	{number: 27, name: "the first in line leaves, fair", backends: one, run: firstLeaves("fair")},
 	{number: 27, name: "the first in line is killed", backends: []string{"single", "reentrant", "redlock", "cluster"}, run: firstKilled("")},
-	{number: 27, name: "the first in line is killed, fair", backends: []string{"single", "reentrant", "cluster"}, ci: true, run: firstKilled("fair")},
+	{number: 27, name: "the first in line is killed, fair", backends: []string{"single", "reentrant", "cluster"}, ci: []string{"cluster"}, run: firstKilled("fair")},
 	{number: 27, name: "the first in line is killed when its turn has come, fair", backends: one, run: firstKilledWhenCalled},
 }
 

@@ -92,8 +92,8 @@ end
 redis.call('SET', KEYS[2], ARGV[1])
 return tonumber(redis.call('GET', KEYS[1]) or 0)`)
 
-// count adds one to the counter, in two steps, and to that of the process. It completes all, even if
-// its caller's time is up.
+// count adds one to the counter, in two steps, and to that of the process. It completes all steps,
+// even if its caller's time is up.
 func count(resource *redis.Client, fence uint64) error {
 	ctx := context.Background()
 	n, err := read.Run(ctx, resource, []string{"counter", "fence"}, fence).Int64()
