@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -30,6 +31,7 @@ type recorder struct {
 	last   bool        // inner is like gin's: the last status before the first byte counts
 	before http.Header // before the handler
 	hidden bool        // the connection can be hijacked without the recorder
+	unsure bool        // inner takes the header when WriteHeader is called, or later: nothing shows which
 
 	// A goroutine of the handler may write after the handler has returned. closed does not need the
 	// mutex, because a writer in front may call Header while it is sent something.
@@ -46,7 +48,7 @@ type recorder struct {
 	again   []int       // statuses that came after it, which net/http logs
 	written bool        // Write was called
 	settled bool        // what follows is known
-	sent    http.Header // the header that is sent, if it is kept until then
+	sent    http.Header // the header that is sent, if it is kept until then, or when WriteHeader was called
 	header  http.Header // what of it can be replayed
 	length  int64       // of the body, as announced; -1 if it was not
 	body    []byte      // what there is of it; nil if it cannot be replayed and was sent
@@ -83,6 +85,7 @@ func newRecorder(w http.ResponseWriter, how recording) *recorder {
 		c.keep = false // it could be flushed without the recorder
 	}
 	c.holding = c.keep && !c.lost && !c.hidden
+	c.unsure = how.keep && !c.holding && !c.own && !c.last
 	c.writer = httpsnoop.Wrap(shown, httpsnoop.Hooks{
 		Header: func(next httpsnoop.HeaderFunc) httpsnoop.HeaderFunc {
 			return func() http.Header {
@@ -180,6 +183,9 @@ func (c *recorder) writeHeader(status int) {
 	switch {
 	case !c.holding || c.status == 0:
 		c.inner.WriteHeader(status)
+		if c.unsure && !begun && c.status != 0 {
+			c.sent = c.inner.Header().Clone()
+		}
 	case !begun:
 		c.called = true
 	case !c.last:
@@ -225,7 +231,8 @@ func (c *recorder) settle() {
 	if bodyAllowed(c.status) {
 		c.length = contentLength(h)
 	}
-	c.lost = c.lost || c.status == http.StatusSwitchingProtocols || c.streams() ||
+	changed := c.unsure && c.sent != nil && !maps.EqualFunc(h, c.sent, slices.Equal)
+	c.lost = c.lost || c.status == http.StatusSwitchingProtocols || c.streams() || changed ||
 		c.length > int64(c.most) || isEventStream(h) || hasTrailers(h)
 	if !c.lost {
 		c.header = replayable(h, c.before)
