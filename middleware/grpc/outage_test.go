@@ -117,27 +117,6 @@ func (s *outageStand) call(ctx context.Context) *fakeCall {
 	return c
 }
 
-// A store that refuses has answered, so nothing runs.
-func TestFailOpen_aStoreThatRefusesIsNotAway(t *testing.T) {
-	t.Parallel()
-	for _, kind := range []driver.StoreErrorKind{driver.KindOOM, driver.KindReadOnly, driver.KindAuth} {
-		t.Run(string(kind), func(t *testing.T) {
-			inOutage(t, func(t *testing.T, s *outageStand) {
-				s.OnAcquire = func(context.Context, int, driver.Claim) (driver.Answer, error) {
-					return driver.Answer{}, guardtest.Fail(kind)
-				}
-				for range 3 {
-					c := s.call(t.Context())
-					require.Equal(t, codes.Unavailable, status.Code(c.err))
-					require.False(t, guard.Ran(c.err))
-					require.Equal(t, idempotency.Unavailable, c.outcome.Result)
-				}
-				require.Zero(t, s.runs.Load())
-			}, idempotency.WithFailOpen())
-		})
-	}
-}
-
 // endOutages are what can happen to the store and to the lease at the end of a run.
 var endOutages = map[string]struct {
 	begin func(s *outageStand, away *atomic.Bool, ctx context.Context)

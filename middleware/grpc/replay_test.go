@@ -3,10 +3,8 @@ package guardgrpc_test
 import (
 	"context"
 	"fmt"
-	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
@@ -54,34 +52,6 @@ func TestReplay_givesTheFirstReplyAgain(t *testing.T) {
 			requireRan(t, s.invoke(ctx, other, "a"), "a by run 3")
 		})
 	}
-}
-
-// Two servers that share a store are one.
-func TestReplay_onAnotherServer(t *testing.T) {
-	t.Parallel()
-	rdb := redistest.Start(t)
-	var runs sync.Map // by request
-	h := func(_ context.Context, req *wrapperspb.StringValue) (any, error) {
-		n, _ := runs.LoadOrStore(req.GetValue(), new(atomic.Int64))
-		time.Sleep(time.Millisecond) // so that calls meet
-		return text(req.GetValue(), n.(*atomic.Int64).Add(1)), nil
-	}
-	var servers []*stand
-	for range 2 {
-		store := single.New(rdb.Client(t))
-		servers = append(servers, setup{guard: newGuard(t, store), tcp: true, opts: []guardgrpc.Option{idempotency.WithWait(soon)}}.serve(t, h))
-	}
-	var all sync.WaitGroup
-	for n := range 200 {
-		all.Go(func() {
-			name := fmt.Sprint("r", n/8)
-			a := servers[n%2].call(t.Context(), name, name)
-			if a.err != nil || a.value != name+" by run 1" {
-				t.Error(a)
-			}
-		})
-	}
-	all.Wait()
 }
 
 // Metadata of the application that has secrets is not kept, in header and trailer. What was kept

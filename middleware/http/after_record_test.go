@@ -78,14 +78,14 @@ var endExits = map[string]struct {
 	"a failure": {end: func(w http.ResponseWriter, run int64) {
 		http.Error(w, fmt.Sprint("run ", run), http.StatusInternalServerError)
 	}, status: 500, body: "run %d\n"},
-	"a panic":                  {end: func(http.ResponseWriter, int64) { panic(errShopClosed) }, status: 500, body: "recovered"},
-	"the end of its goroutine": {end: func(http.ResponseWriter, int64) { runtime.Goexit() }, status: 500, body: "recovered"},
+	"a panic":                  {end: func(http.ResponseWriter, int64) { panic(errShopClosed) }, status: 500, body: "recovered the shop is closed"},
+	"the end of its goroutine": {end: func(http.ResponseWriter, int64) { runtime.Goexit() }, status: 500, body: "recovered <nil>"},
 	"a panic in its answer": {end: func(w http.ResponseWriter, run int64) {
 		w.Header().Set("Location", "/things/1")
 		w.WriteHeader(http.StatusCreated)
 		fmt.Fprint(w, "run ", run)
 		panic(errShopClosed)
-	}, status: 500, body: "recovered"},
+	}, status: 500, body: "recovered the shop is closed"},
 }
 
 var errShopClosed = errors.New("the shop is closed")
@@ -98,9 +98,9 @@ func recovered(h http.Handler, w http.ResponseWriter, r *http.Request) {
 		defer close(over)
 		returned := false
 		defer func() {
-			if _ = recover(); !returned {
+			if value := recover(); !returned {
 				w.WriteHeader(http.StatusInternalServerError)
-				_, _ = io.WriteString(w, "recovered")
+				_, _ = fmt.Fprint(w, "recovered ", value)
 			}
 		}()
 		h.ServeHTTP(w, r)

@@ -46,7 +46,7 @@ func answerAfter(own bool) func(idempotent func(http.Handler) http.Handler, h ht
 // the framework's answer reaches the client.
 func TestAfter_theFirstAnswerIsTheRecord(t *testing.T) {
 	t.Parallel()
-	store := contentRedis(t)
+	store := contentMemory(t)
 	for name, c := range map[string]struct {
 		opts []guardhttp.Option
 		keep idempotency.Keep
@@ -110,7 +110,7 @@ func TestAfter_theFirstAnswerIsTheRecord(t *testing.T) {
 // a panic, neither changes that answer nor ends the process.
 func TestAfter_aGoroutineOfTheHandlerWritesNothing(t *testing.T) {
 	t.Parallel()
-	store := contentRedis(t)
+	store := contentMemory(t)
 	for name, end := range map[string]func(ctx context.Context){
 		"its time is up": func(ctx context.Context) { <-ctx.Done() },
 		"it panics":      func(context.Context) { panic(http.ErrAbortHandler) },

@@ -301,11 +301,11 @@ func lifeDump(t *testing.T, rdb *redis.Client) map[string]string {
 	return dump
 }
 
-// call calls a handler with a POST that has a key, without a connection. headers are pairs of name
+// call calls a handler with a POST that has the key k, without a connection. headers are pairs of name
 // and value.
-func call(h http.Handler, path, key string, headers ...string) *httptest.ResponseRecorder {
+func call(h http.Handler, path string, headers ...string) *httptest.ResponseRecorder {
 	r := httptest.NewRequestWithContext(context.Background(), http.MethodPost, path, http.NoBody)
-	r.Header.Set("Idempotency-Key", key)
+	r.Header.Set("Idempotency-Key", "k")
 	for i := 0; i < len(headers); i += 2 {
 		r.Header.Set(headers[i], headers[i+1])
 	}

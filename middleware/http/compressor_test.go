@@ -34,7 +34,7 @@ func compressed(idempotent func(http.Handler) http.Handler, h http.Handler) http
 // A replay and a problem do not announce a length that is not theirs behind a compressor.
 func TestCompressor_outsideGetsNoWrongLength(t *testing.T) {
 	t.Parallel()
-	store := contentRedis(t)
+	store := contentMemory(t)
 	for _, size := range []int{5, 50_000} {
 		t.Run(fmt.Sprint(size), func(t *testing.T) {
 			contentProtocols(t, func(t *testing.T, http2 bool) {

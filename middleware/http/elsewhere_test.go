@@ -175,7 +175,7 @@ func TestElsewhere_aRecorderOfTests(t *testing.T) {
 	t.Parallel()
 	h, _ := lifeIdempotent(t, lifeGuard(t, memory.New()), func(http.ResponseWriter, *http.Request) {})
 	for _, replayed := range []string{"", "true"} {
-		response := call(h, "/", "k", "X-Tenant", "a")
+		response := call(h, "/", "X-Tenant", "a")
 		require.Equal(t, http.StatusOK, response.Code)
 		require.Equal(t, replayed, response.Header().Get("Idempotency-Replayed"))
 	}
@@ -189,7 +189,7 @@ func TestElsewhere_aCallOfGRPC(t *testing.T) {
 	} {
 		var runs atomic.Int64
 		h, seen := lifeIdempotent(t, lifeGuard(t, memory.New()), func(http.ResponseWriter, *http.Request) { runs.Add(1) })
-		response := call(h, "/", "k", "X-Tenant", "a", "Content-Type", content)
+		response := call(h, "/", "X-Tenant", "a", "Content-Type", content)
 		if !refused {
 			require.Equal(t, http.StatusOK, response.Code, content)
 			require.EqualValues(t, 1, runs.Load(), content)

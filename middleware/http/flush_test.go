@@ -26,7 +26,7 @@ const flushMax = 20_000
 // and body, at once and with its length. Only a stream leaves a tombstone.
 func TestFlush_answersAreReplayed(t *testing.T) {
 	t.Parallel()
-	store := contentRedis(t)
+	store := contentMemory(t)
 	parts := func(n int, part string) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(http.StatusCreated)
@@ -34,6 +34,15 @@ func TestFlush_answersAreReplayed(t *testing.T) {
 				_, _ = io.WriteString(w, part)
 				_ = http.NewResponseController(w).Flush()
 			}
+		}
+	}
+	one := func(body []byte) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(body) }
+	}
+	copied := func(n int64) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Length", fmt.Sprint(n))
+			_, _ = io.Copy(w, io.LimitReader(rand.Reader, n))
 		}
 	}
 	typed := func(kind string, h http.HandlerFunc) http.HandlerFunc {
@@ -46,10 +55,19 @@ func TestFlush_answersAreReplayed(t *testing.T) {
 		handler  http.HandlerFunc
 		replayed bool
 	}{
-		"parts":                         {parts(10, "a part\n"), true},
-		"NDJSON":                        {typed("application/x-ndjson", parts(10, "{}\n")), true},
-		"up to the bound":               {parts(10, strings.Repeat("x", flushMax/10)), true},
-		"beyond the bound":              {parts(10, strings.Repeat("x", flushMax/10+1)), false},
+		"parts":                      {parts(10, "a part\n"), true},
+		"NDJSON":                     {typed("application/x-ndjson", parts(10, "{}\n")), true},
+		"up to the bound":            {parts(10, strings.Repeat("x", flushMax/10)), true},
+		"beyond the bound":           {parts(10, strings.Repeat("x", flushMax/10+1)), false},
+		"one write up to the bound":  {one(streamsBytes(flushMax)), true},
+		"one write beyond the bound": {one(streamsBytes(flushMax + 1)), false},
+		"a copy up to the bound":     {copied(flushMax), true},
+		"a copy beyond the bound":    {copied(flushMax + 1), false},
+		"too many headers": {func(w http.ResponseWriter, _ *http.Request) {
+			for i := range 257 {
+				w.Header().Set(fmt.Sprint("X-", i), "v")
+			}
+		}, false},
 		"events":                        {typed("text/event-stream", parts(2, "data: x\n\n")), false},
 		"events, with a parameter":      {typed("Text/Event-Stream; charset=utf-8", parts(2, "data: x\n\n")), false},
 		"the type shows as it is seen":  {func(w http.ResponseWriter, r *http.Request) { parts(1, "<")(w, r); parts(1, "html>")(w, r) }, true},
@@ -85,7 +103,7 @@ func TestFlush_answersAreReplayed(t *testing.T) {
 // A proxy flushes answers whose length it does not know.
 func TestFlush_answersOfAReverseProxyAreReplayed(t *testing.T) {
 	t.Parallel()
-	store := contentRedis(t)
+	store := contentMemory(t)
 	for _, size := range []int{10, 2049, 10_000, flushMax} {
 		for _, announced := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%d bytes, announced %t", size, announced), func(t *testing.T) {
@@ -120,7 +138,7 @@ func TestFlush_answersOfAReverseProxyAreReplayed(t *testing.T) {
 // the retry gets all of it.
 func TestFlush_aClientThatHasGone(t *testing.T) {
 	t.Parallel()
-	store := contentRedis(t)
+	store := contentMemory(t)
 	for _, stream := range []bool{false, true} {
 		t.Run(fmt.Sprint("stream ", stream), func(t *testing.T) {
 			contentProtocols(t, func(t *testing.T, http2 bool) {

@@ -41,7 +41,7 @@ func payment(w http.ResponseWriter, r *http.Request) {
 // one.
 func TestForm_parsedInFrontHasAFingerprint(t *testing.T) {
 	t.Parallel()
-	store := contentRedis(t)
+	store := contentMemory(t)
 	urlencoded := func(amount string) (string, contentEdit) {
 		return "csrf=t&amount=" + amount, contentHeader("Content-Type", "application/x-www-form-urlencoded")
 	}
@@ -84,7 +84,7 @@ func TestForm_parsedInFrontHasAFingerprint(t *testing.T) {
 // A KeyFunc that parses the form itself does not change the fingerprint: the body is there.
 func TestForm_parsedByTheKeyFuncIsComparedByItsBytes(t *testing.T) {
 	t.Parallel()
-	store := contentRedis(t)
+	store := contentMemory(t)
 	plain := store.site(t, contentSetup{handler: payment, key: guardhttp.FromHeader("Idempotency-Key")})
 	parsing := store.site(t, contentSetup{handler: payment, key: func(r *http.Request) (string, error) {
 		_ = r.PostFormValue("amount")
@@ -108,7 +108,7 @@ func TestForm_parsedByTheKeyFuncIsComparedByItsBytes(t *testing.T) {
 
 func TestFromForm_findsTheFieldOfAFormThatWasParsedInFront(t *testing.T) {
 	t.Parallel()
-	store := contentRedis(t)
+	store := contentMemory(t)
 	for name, parse := range formParsers {
 		site := store.site(t, contentSetup{handler: payment, key: guardhttp.FromForm("order"), mount: parsedInFront(parse)})
 		t.Run(name, func(t *testing.T) {

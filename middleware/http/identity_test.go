@@ -31,7 +31,7 @@ func TestKeys_eachFunctionReadsTheBody(t *testing.T) {
 	for name, replace := range map[string]bool{"read": false, "read and replaced": true} {
 		t.Run(name, func(t *testing.T) {
 			key := func(r *http.Request) (string, error) { o, err := read(r, replace); return o.Order, err }
-			site := contentRedis(t).site(t, contentSetup{key: guardhttp.Join(key, key), handler: contentEcho, opts: []guardhttp.Option{
+			site := contentMemory(t).site(t, contentSetup{key: guardhttp.Join(key, key), handler: contentEcho, opts: []guardhttp.Option{
 				guardhttp.WithScope(func(r *http.Request) (string, error) { o, err := read(r, replace); return o.Account, err }),
 				guardhttp.WithFingerprint(func(r *http.Request, _ []byte) ([]byte, error) {
 					o, err := read(r, replace)
@@ -70,7 +70,7 @@ func TestKeys_belongToTheHostOfTheRoute(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			contentProtocols(t, func(t *testing.T, http2 bool) {
-				site := contentRedis(t).site(t, contentSetup{http2: http2, mount: mount})
+				site := contentMemory(t).site(t, contentSetup{http2: http2, mount: mount})
 				send := func(host string) httpAnswer {
 					return site.send(t, http.MethodPost, "/claims", "", contentHeader("Idempotency-Key", "k"), func(r *http.Request) { r.Host = host })
 				}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"runtime"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -24,7 +23,7 @@ import (
 
 // counted returns a handler that answers with the number of its run, after work, and the number of
 // runs so far.
-func counted(status int, work func(ctx context.Context)) (http.HandlerFunc, *atomic.Int64) {
+func counted(work func(ctx context.Context)) (http.HandlerFunc, *atomic.Int64) {
 	runs := new(atomic.Int64)
 	return func(w http.ResponseWriter, r *http.Request) {
 		run := runs.Add(1)
@@ -32,86 +31,9 @@ func counted(status int, work func(ctx context.Context)) (http.HandlerFunc, *ato
 			work(r.Context())
 		}
 		w.Header().Set("Location", fmt.Sprint("/things/", run))
-		w.WriteHeader(status)
+		w.WriteHeader(http.StatusCreated)
 		fmt.Fprint(w, "run ", run)
 	}, runs
-}
-
-// A lifeFate is how a handler ended, as what stands in front of the middleware sees it.
-type lifeFate struct {
-	returned  bool
-	recovered any
-}
-
-// lifeWatch reports how the handlers behind it end. A panic becomes status 500, as with any
-// middleware that recovers.
-func lifeWatch(next http.Handler, fates chan<- lifeFate) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		fate := lifeFate{}
-		defer func() {
-			fate.recovered = recover()
-			fates <- fate
-			if fate.recovered != nil {
-				w.WriteHeader(http.StatusInternalServerError)
-			}
-		}()
-		next.ServeHTTP(w, r)
-		fate.returned = true
-	})
-}
-
-// Row 16.
-func TestLife_aPanicPropagatesAndLeavesTheKeyFree(t *testing.T) {
-	t.Parallel()
-	g := lifeGuard(t, memory.New(), guard.WithTTL(time.Minute))
-	boom := errors.New("boom")
-	for name, c := range map[string]struct {
-		end   func()
-		value error // a pointer, of which there is one
-	}{
-		"value":           {func() { panic(boom) }, boom},
-		"ErrAbortHandler": {func() { panic(http.ErrAbortHandler) }, http.ErrAbortHandler},
-		"Goexit":          {runtime.Goexit, nil},
-	} {
-		t.Run(name, func(t *testing.T) {
-			runs := 0
-			idempotent, seen := lifeIdempotent(t, g, func(w http.ResponseWriter, _ *http.Request) {
-				if runs++; runs == 1 {
-					w.Header().Set("X-Half", "done")
-					c.end()
-				}
-				w.WriteHeader(http.StatusCreated)
-			})
-			fates := make(chan lifeFate, 2)
-			s := lifeListen(t, lifeWatch(idempotent, fates))
-			a := lifeSend(t.Context(), s.client, s.URL, name, "b")
-			if c.value == nil {
-				require.Error(t, a.err, "the connection's goroutine has ended")
-			} else {
-				require.Equal(t, http.StatusInternalServerError, a.status)
-			}
-			fate := lifeReceive(t, fates, "an end")
-			require.False(t, fate.returned)
-			if c.value == nil {
-				require.Nil(t, fate.recovered)
-			} else {
-				require.Same(t, c.value, fate.recovered, "it is the very value")
-			}
-			o := seen.await(t, 1)[0]
-			require.Equal(t, idempotency.Ran, o.Result)
-			require.True(t, o.Aborted)
-			require.Equal(t, idempotency.KeepNothing, o.Kept)
-			require.Zero(t, o.Status)
-
-			requireRan(t, s.post(t, name, "b"), http.StatusCreated, "")
-			require.Equal(t, lifeFate{returned: true}, lifeReceive(t, fates, "an end"))
-			o = seen.await(t, 2)[1]
-			require.False(t, o.Aborted)
-			require.Equal(t, idempotency.KeepAnswer, o.Kept)
-			requireReplay(t, s.post(t, name, "b"), http.StatusCreated, "")
-			require.Equal(t, 2, runs)
-		})
-	}
 }
 
 // Row 16: what a client believes to have whole must be in the store.
@@ -244,78 +166,4 @@ func testOutliving(t *testing.T, g *guard.Guard, protocol, body string, declared
 	requireReplay(t, a, http.StatusCreated, body)
 	require.Equal(t, "yes", a.header.Get("X-Answer"))
 	require.Empty(t, failed, "it has not run again")
-}
-
-// Row 17 if a server's own time-out gives up the client.
-func TestLife_aHandlerOutlivesATimeoutHandler(t *testing.T) {
-	t.Parallel()
-	gate := newLifeGate(t)
-	h, runs := counted(http.StatusCreated, gate.pass)
-	idempotent, seen := lifeIdempotent(t, lifeGuard(t, memory.New()), h)
-	impatient := lifeListen(t, http.TimeoutHandler(idempotent, time.Second, "too slow"))
-	patient := lifeListen(t, idempotent)
-	requireRan(t, impatient.post(t, "k", "b"), http.StatusServiceUnavailable, "too slow")
-	require.NoError(t, gate.await(t).Err())
-	requireProblem(t, patient.post(t, "k", "b"), http.StatusConflict, idempotency.InFlight)
-	gate.open()
-	require.Equal(t, idempotency.KeepAnswer, seen.awaitResult(t, idempotency.Ran, 1).Kept)
-	requireReplay(t, patient.post(t, "k", "b"), http.StatusCreated, "run 1")
-	var a httpAnswer
-	require.Eventually(t, func() bool { // a machine may hold a replay up for as long
-		a = impatient.post(t, "k", "b")
-		return a.status != http.StatusServiceUnavailable
-	}, lifeSoon, lifePoll)
-	requireReplay(t, a, http.StatusCreated, "run 1")
-	require.EqualValues(t, 1, runs.Load())
-}
-
-// A client that leaves just when its request gets the lease has not been served: nothing runs for
-// it.
-func TestLife_nothingRunsForAClientThatHasLeft(t *testing.T) {
-	t.Parallel()
-	ctx, leave := context.WithCancel(t.Context())
-	defer leave()
-	grants := 0
-	// the lease is granted, and the run has not begun
-	hook := guard.Hook{AcquireEnd: func(ctx context.Context, _ guard.AcquireEvent) {
-		if grants++; grants == 1 {
-			leave()
-			select {
-			case <-ctx.Value(lifeRequestContext{}).(context.Context).Done():
-			case <-t.Context().Done():
-			}
-		}
-	}}
-	h, runs := counted(http.StatusCreated, nil)
-	idempotent, seen := lifeIdempotent(t, lifeGuard(t, memory.New()), h, idempotency.WithLease(guard.WithHook(hook)))
-	s := lifeListen(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		idempotent.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), lifeRequestContext{}, r.Context())))
-	}))
-	require.Error(t, lifeReceive(t, s.start(ctx, "k", "b"), "the end of a request").err)
-	o := seen.await(t, 1)[0]
-	require.Equal(t, idempotency.Canceled, o.Result)
-	require.Error(t, o.Err)
-	require.Zero(t, runs.Load())
-	requireRan(t, s.post(t, "k", "b"), http.StatusCreated, "run 1")
-}
-
-// Row 19, and those that the same request may not get the next time.
-func TestLife_passingFailuresAreNotKept(t *testing.T) {
-	t.Parallel()
-	g := lifeGuard(t, memory.New())
-	for _, status := range []int{500, 502, 503, 504, 401, 403, 407, 408, 421, 423, 425, 429, 499} {
-		h, runs := counted(status, nil)
-		s := lifeServe(t, g, h)
-		key := strconv.Itoa(status)
-		for run := 1; run <= 2; run++ {
-			a := s.post(t, key, "b")
-			requireRan(t, a, status, fmt.Sprint("run ", run))
-			require.NotEqual(t, "application/problem+json", a.header.Get("Content-Type"))
-			o := s.log.await(t, run)[run-1]
-			require.Equal(t, idempotency.Ran, o.Result)
-			require.Equal(t, idempotency.KeepNothing, o.Kept)
-			require.NoError(t, o.Err)
-		}
-		require.EqualValues(t, 2, runs.Load(), status)
-	}
 }

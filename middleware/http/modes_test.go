@@ -21,20 +21,6 @@ import (
 	"github.com/seed-1795987d/onerun/middleware/idempotency"
 )
 
-func TestModes_retryAfterIsWhatWasAskedFor(t *testing.T) {
-	t.Parallel()
-	for asked, seconds := range map[time.Duration]int{time.Millisecond: 1, 1100 * time.Millisecond: 2, 7 * time.Second: 7} {
-		gate := newLifeGate(t)
-		h, _ := counted(http.StatusOK, gate.pass)
-		s := lifeServe(t, lifeGuard(t, memory.New(), guard.WithTTL(time.Minute)), h, idempotency.WithRetryAfter(asked))
-		first := s.start(t.Context(), "k", "b")
-		gate.await(t)
-		require.Equal(t, seconds, requireProblem(t, s.post(t, "k", "b"), http.StatusConflict, idempotency.InFlight))
-		gate.open()
-		requireRan(t, lifeReceive(t, first, "an answer"), http.StatusOK, "run 1")
-	}
-}
-
 // serveSlowly serves h as from two processes. Requests of the first one to Redis take a while, and
 // those of the second do not.
 func serveSlowly(t *testing.T, h http.HandlerFunc, opts ...guardhttp.Option) (slow, fast *lifeServer) {
@@ -96,33 +82,6 @@ func TestModes_aClientWithTheAnswerCanRetryAtOnce(t *testing.T) {
 				}
 			})
 		}
-	}
-}
-
-// The same for an answer that is too large to be recorded: the tombstone is there.
-func TestModes_aRetryAfterALargeAnswerLearnsThatItRan(t *testing.T) {
-	t.Parallel()
-	for name, write := range lifeWrites {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			body := strings.Repeat("x", 100<<10)
-			slow, fast := serveSlowly(t, func(w http.ResponseWriter, _ *http.Request) {
-				w.Header().Set("Content-Type", "text/plain")
-				w.Header().Set("Content-Length", strconv.Itoa(len(body)))
-				_ = write(w, body)
-			}, idempotency.WithMaxAnswer(1<<10))
-			for round := range 5 {
-				key := strconv.Itoa(round)
-				requireRan(t, slow.post(t, key, "b"), http.StatusOK, body)
-				again := fast.post(t, key, "b")
-				// The answer was sent before the tombstone was in the store.
-				for strings.Contains(again.body, `"code":"in_flight"`) {
-					time.Sleep(time.Millisecond)
-					again = fast.post(t, key, "b")
-				}
-				require.Zero(t, requireProblem(t, again, http.StatusConflict, idempotency.NotReplayable))
-			}
-		})
 	}
 }
 
@@ -195,27 +154,6 @@ func TestTimeout_anAnswerThatHasBegunIsKept(t *testing.T) {
 			requireRan(t, s.post(t, "k", "b"), status, "all of it")
 			requireReplay(t, s.post(t, "k", "b"), status, "all of it")
 		})
-	}
-}
-
-// Headers that a handler has set for an answer that it did not give are not those of our refusal
-// (as with http.Error).
-func TestTimeout_theRefusalHasNoHeadersOfTheAnswerThatWasNotGiven(t *testing.T) {
-	t.Parallel()
-	s := lifeServe(t, lifeGuard(t, memory.New()), func(w http.ResponseWriter, r *http.Request) {
-		for _, name := range []string{"Content-Encoding", "Etag", "Last-Modified", "Content-Disposition", "Location"} {
-			w.Header().Set(name, "of the answer")
-		}
-		w.Header().Set("Content-Length", "1000")
-		select {
-		case <-r.Context().Done():
-		case <-t.Context().Done():
-		}
-	}, idempotency.WithMaxHold(50*time.Millisecond))
-	a := s.post(t, "k", "b")
-	requireProblem(t, a, http.StatusServiceUnavailable, "given_up")
-	for name, values := range a.header {
-		require.NotEqual(t, []string{"of the answer"}, values, name)
 	}
 }
 

@@ -42,7 +42,7 @@ func TestFingerprintMultipart(t *testing.T) {
 	t.Parallel()
 	name, file := formPart{"name", "", "", "alice"}, formPart{"file", "a.png", "image/png", "bytes"}
 	with := func(p formPart, change func(*formPart)) formPart { change(&p); return p }
-	site := contentRedis(t).site(t, contentSetup{handler: contentEcho, opts: []guardhttp.Option{guardhttp.WithFingerprint(guardhttp.FingerprintMultipart)}})
+	site := contentMemory(t).site(t, contentSetup{handler: contentEcho, opts: []guardhttp.Option{guardhttp.WithFingerprint(guardhttp.FingerprintMultipart)}})
 	for what, c := range map[string]struct {
 		parts []formPart
 		query string
@@ -87,7 +87,7 @@ func TestFingerprintMultipart(t *testing.T) {
 		requireProblem(t, site.post(t, key, "other"), http.StatusUnprocessableEntity, idempotency.Mismatch)
 	})
 	t.Run("what is no form has the default fingerprint", func(t *testing.T) {
-		h, _ := counted(http.StatusCreated, nil)
+		h, _ := counted(nil)
 		g := lifeGuard(t, memory.New())
 		before := lifeServe(t, g, h)
 		now := lifeServe(t, g, h, guardhttp.WithFingerprint(guardhttp.FingerprintMultipart))

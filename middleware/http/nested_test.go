@@ -31,7 +31,7 @@ func TestNested_aPassingRefusalIsNotKept(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			g := lifeGuard(t, memory.New())
 			gate := newLifeGate(t)
-			h, runs := counted(http.StatusCreated, gate.pass)
+			h, runs := counted(gate.pass)
 			s := lifeServe(t, g, onePerUser(t, g)(h).ServeHTTP, opts...)
 			first := s.start(t.Context(), "k1", "b", "X-User", "u")
 			gate.await(t)
@@ -49,7 +49,7 @@ func TestNested_aPassingRefusalIsNotKept(t *testing.T) {
 func TestNested_aFinalRefusalIsKept(t *testing.T) {
 	t.Parallel()
 	g := lifeGuard(t, memory.New())
-	h, runs := counted(http.StatusCreated, nil)
+	h, runs := counted(nil)
 	s := lifeServe(t, g, onePerUser(t, g)(h).ServeHTTP)
 	first := s.post(t, "k", "b")
 	requireProblem(t, first, http.StatusBadRequest, idempotency.KeyMissing)
@@ -80,7 +80,7 @@ func TestNested_setKeepReachesAllMiddlewares(t *testing.T) {
 func TestNested_aGatewayDoesNotKeepAPassingRefusal(t *testing.T) {
 	t.Parallel()
 	gate := newLifeGate(t)
-	h, runs := counted(http.StatusCreated, gate.pass)
+	h, runs := counted(gate.pass)
 	service := lifeServe(t, lifeGuard(t, memory.New()), h)
 	to, err := url.Parse(service.URL)
 	require.NoError(t, err)

@@ -221,23 +221,6 @@ func TestObserver_isCalledOnceForTheOtherResults(t *testing.T) {
 	}
 }
 
-func TestObserver_isCalledOnceForEachConcurrentRequest(t *testing.T) {
-	t.Parallel()
-	gate := newLifeGate(t)
-	s := serveObserved(t, lifeGuard(t, memory.New()), func(_ http.ResponseWriter, r *http.Request) { gate.pass(r.Context()) },
-		idempotency.WithWait(50*time.Millisecond))
-	first := s.start(t.Context(), "k", "b")
-	gate.await(t)
-	s.post(t, "k", "b")
-	o := s.take(t)
-	require.Equal(t, ends(409, idempotency.Outcome{Name: "http", Result: idempotency.InFlight, Label: o.Label, Duration: o.Duration}), o)
-	require.NotEmpty(t, o.Label, "that of the holder")
-	require.GreaterOrEqual(t, o.Duration, 50*time.Millisecond)
-	gate.open()
-	requireRan(t, lifeReceive(t, first, "an answer"), http.StatusOK, "")
-	require.Equal(t, idempotency.Ran, s.take(t).Result)
-}
-
 func TestTrack_saysNothingOfWhatDoesNotGetThere(t *testing.T) {
 	t.Parallel()
 	r, outcome := track(httptest.NewRequest(http.MethodPost, "/", nil))
@@ -249,7 +232,7 @@ func TestTrack_saysNothingOfWhatDoesNotGetThere(t *testing.T) {
 func TestTrack_isSafeInFrontOfATimeoutHandler(t *testing.T) {
 	t.Parallel()
 	gate := newLifeGate(t)
-	h, _ := counted(http.StatusCreated, gate.pass)
+	h, _ := counted(gate.pass)
 	idempotent, seen := lifeIdempotent(t, lifeGuard(t, memory.New()), h)
 	timeout := http.TimeoutHandler(idempotent, 20*time.Millisecond, "too slow")
 	s := lifeListen(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -265,69 +248,6 @@ func TestTrack_isSafeInFrontOfATimeoutHandler(t *testing.T) {
 	}))
 	requireRan(t, s.post(t, "k", "b"), http.StatusServiceUnavailable, "too slow")
 	seen.await(t, 1)
-}
-
-// As Outcome.Name and WithName document it.
-func TestObserver_receivesTheKindOfWork(t *testing.T) {
-	t.Parallel()
-	for name, c := range map[string]struct {
-		guard []guard.Option
-		opts  []guardhttp.Option
-	}{
-		"WithName":               {nil, []guardhttp.Option{idempotency.WithLease(guard.WithName("claims"))}},
-		"WithLease":              {nil, []guardhttp.Option{idempotency.WithLease(guard.WithName("claims"))}},
-		"the Guard's":            {[]guard.Option{guard.WithName("claims")}, nil},
-		"WithName, over Guard's": {[]guard.Option{guard.WithName("other")}, []guardhttp.Option{idempotency.WithLease(guard.WithName("claims"))}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			var mu sync.Mutex
-			names := map[string]bool{}
-			hook := guard.WithHook(guard.Hook{RunEnd: func(_ context.Context, e guard.RunEndEvent) {
-				mu.Lock()
-				defer mu.Unlock()
-				names[e.Name] = true
-			}})
-			h, _ := counted(http.StatusCreated, nil)
-			s := lifeServe(t, lifeGuard(t, memory.New(), append(c.guard, hook)...), h, c.opts...)
-			s.post(t, "k", "b")
-			mu.Lock()
-			defer mu.Unlock()
-			require.Equal(t, map[string]bool{"claims": true}, names, "for hooks")
-			require.Equal(t, "claims", s.log.await(t, 1)[0].Name, "for observers")
-		})
-	}
-}
-
-func TestObserver_theLabelOfTheFirstRunIsFoundWithItsRecord(t *testing.T) {
-	t.Parallel()
-	g := lifeGuard(t, memory.New())
-	for name, c := range map[string]struct {
-		trace  string
-		opts   []guardhttp.Option
-		result idempotency.Result // of the second request
-		found  string
-	}{
-		"replay":    {"trace", nil, idempotency.Replayed, "host trace"},
-		"done":      {"trace", []guardhttp.Option{idempotency.WithMode(idempotency.Reject)}, idempotency.Done, "host trace"},
-		"tombstone": {"trace", []guardhttp.Option{idempotency.WithMaxAnswer(0)}, idempotency.NotReplayable, "host trace"},
-		"shadow":    {"trace", []guardhttp.Option{patientShadow}, idempotency.Replayed, "host trace"},
-		"none":      {"", nil, idempotency.Replayed, "host"},
-	} {
-		h, _ := counted(http.StatusCreated, nil)
-		label := guard.Hook{Label: func(context.Context) string { return c.trace }}
-		opts := []guardhttp.Option{idempotency.WithLease(guard.WithLabel("host"), guard.WithHook(label))}
-		s := lifeServe(t, g, h, append(opts, c.opts...)...)
-		s.post(t, name, "b")
-		s.post(t, name, "b")
-		s.post(t, name, "another")
-		outcomes := s.log.await(t, 3)
-		require.Equal(t, idempotency.Ran, outcomes[0].Result)
-		require.Empty(t, outcomes[0].Label)
-		require.Equal(t, c.result, outcomes[1].Result)
-		require.Equal(t, c.found, outcomes[1].Label, name)
-		require.Equal(t, c.found, outcomes[2].Label, "%s", outcomes[2].Result)
-	}
 }
 
 // sentCommands is a redis.Hook that keeps all that is sent to Redis.

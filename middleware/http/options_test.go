@@ -202,8 +202,8 @@ func TestOptions_rerunIfDuplicatesAreRejected(t *testing.T) {
 	require.NoError(t, err)
 	ran := 0
 	h := wrap(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { ran++ }))
-	require.Equal(t, http.StatusOK, call(h, "/a", "k").Code)
-	require.Equal(t, http.StatusConflict, call(h, "/a", "k").Code)
+	require.Equal(t, http.StatusOK, call(h, "/a").Code)
+	require.Equal(t, http.StatusConflict, call(h, "/a").Code)
 	require.Equal(t, 1, ran)
 }
 
@@ -217,7 +217,7 @@ func TestOptions_methodsAreCopied(t *testing.T) {
 	ran := 0
 	h := idempotent(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { ran++ }))
 	for range 2 {
-		call(h, "/a", "k")
+		call(h, "/a")
 	}
 	require.Equal(t, 1, ran, "POST still needs a key")
 }
@@ -234,8 +234,8 @@ func TestOptions_oneMiddlewareForSeveralHandlers(t *testing.T) {
 		})))
 	}
 	for range 2 {
-		require.Equal(t, "at /a k", call(mux, "/a", "k").Body.String())
-		require.Equal(t, "at /b k", call(mux, "/b", "k").Body.String())
+		require.Equal(t, "at /a k", call(mux, "/a").Body.String())
+		require.Equal(t, "at /b k", call(mux, "/b").Body.String())
 	}
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/a", nil)
 	r.Body = nil
@@ -267,13 +267,13 @@ func TestOptions_policies(t *testing.T) {
 		w.WriteHeader(status)
 	}))
 	for range 2 {
-		call(h, "/a", "k")
+		call(h, "/a")
 	}
 	require.Equal(t, 2, ran, "not kept")
 	require.Equal(t, "look", seen.Get("X-Policy"))
 	status = http.StatusServiceUnavailable
 	for range 2 {
-		require.Equal(t, status, call(h, "/a", "k").Code)
+		require.Equal(t, status, call(h, "/a").Code)
 	}
 	require.Equal(t, 3, ran, "kept")
 }

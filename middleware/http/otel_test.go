@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/otel/attribute"
@@ -109,49 +108,6 @@ func TestOTel_aReplaysSpanLinksToTheFirstRuns(t *testing.T) {
 		text := fmt.Sprintf("%+v %+v %+v %+v", span.Name(), span.Attributes(), span.Links(), span.Events())
 		for _, secret := range []string{key, scope, body} {
 			require.NotContains(t, text, secret)
-		}
-	}
-}
-
-// A run that outlives its client is in its request's trace.
-func TestOTel_aDetachedRunIsInItsRequestsSpan(t *testing.T) {
-	t.Parallel()
-	gate := newLifeGate(t)
-	s, spans := serveTraced(t, lifeGuard(t, memory.New()), func(_ http.ResponseWriter, r *http.Request) { gate.pass(r.Context()) })
-	ctx, leave := context.WithCancel(t.Context())
-	defer leave()
-	first := s.start(ctx, "k", "b")
-	handler := gate.await(t)
-	leave()
-	require.Error(t, lifeReceive(t, first, "the end of a request").err)
-	gate.open()
-	span := awaitSpan(t, spans, 1)
-	require.Equal(t, span.SpanContext().SpanID(), trace.SpanContextFromContext(handler).SpanID())
-	requireSpan(t, span, idempotency.Ran)
-	requireReplay(t, s.post(t, "k", "b"), http.StatusOK, "")
-	requireSpan(t, awaitSpan(t, spans, 2), idempotency.Replayed, span.SpanContext())
-}
-
-// A waiting request's span links to the run that it has waited for.
-func TestOTel_aWaitingRequestsSpanLinksToTheRun(t *testing.T) {
-	t.Parallel()
-	gate := newLifeGate(t)
-	s, spans := serveTraced(t, lifeGuard(t, memory.New()), func(_ http.ResponseWriter, r *http.Request) { gate.pass(r.Context()) },
-		idempotency.WithWait(time.Minute))
-	first := s.start(t.Context(), "k", "b")
-	handler := gate.await(t)
-	second := s.start(t.Context(), "k", "b")
-	gate.open()
-	requireRan(t, lifeReceive(t, first, "an answer"), http.StatusOK, "")
-	requireReplay(t, lifeReceive(t, second, "an answer"), http.StatusOK, "")
-	awaitSpan(t, spans, 2)
-	run := trace.SpanContextFromContext(handler)
-	// in any order: the second one need not wait for more than the record
-	for _, span := range spans.Ended() {
-		if span.SpanContext().SpanID() == run.SpanID() {
-			requireSpan(t, span, idempotency.Ran)
-		} else {
-			requireSpan(t, span, idempotency.Replayed, run)
 		}
 	}
 }

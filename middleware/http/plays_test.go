@@ -101,6 +101,16 @@ func streamsWriteString(size int) streamsStep {
 	}}
 }
 
+// streamsText writes a text in small parts.
+func streamsText(text string) streamsStep {
+	return streamsStep{name: fmt.Sprintf("text %.20q", text), bytes: len(text), do: func(w http.ResponseWriter, _ *http.Request) (said string) {
+		for part := range slices.Chunk([]byte(text), 100) {
+			said += streamsSaid(w.Write(part))
+		}
+		return said
+	}}
+}
+
 func streamsCopyReader(size int) streamsStep {
 	return streamsStep{name: fmt.Sprint("copy bytes.Reader ", size), bytes: size, do: func(w http.ResponseWriter, _ *http.Request) string {
 		return streamsSaid(io.Copy(w, bytes.NewReader(streamsBytes(size))))

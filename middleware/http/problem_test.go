@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/http/httptrace"
 	"os"
@@ -195,7 +194,7 @@ func TestProblem_documents(t *testing.T) {
 // the lease of the other request ends.
 func TestProblem_retryAfter(t *testing.T) {
 	t.Parallel()
-	store := contentRedis(t) // whose leases last 20 seconds
+	store := contentMemory(t) // whose leases last 20 seconds
 	for _, c := range []struct {
 		after    time.Duration
 		lowest   int
@@ -238,7 +237,7 @@ func TestProblem_retryAfter(t *testing.T) {
 // 413 says that the connection ends, so that the rest of the body need not be sent.
 func TestProblem_tooLargeClosesTheConnection(t *testing.T) {
 	t.Parallel()
-	site := contentRedis(t).site(t, contentSetup{handler: contentEcho, opts: []guardhttp.Option{guardhttp.WithMaxBody(3)}})
+	site := contentMemory(t).site(t, contentSetup{handler: contentEcho, opts: []guardhttp.Option{guardhttp.WithMaxBody(3)}})
 	conn := site.dial(t)
 	conn.say(t, "POST /things HTTP/1.1", "Host: a", "X-Tenant: acme", "Idempotency-Key: k", "Transfer-Encoding: chunked", "", "4", "body")
 	a := conn.receive(t)
@@ -249,7 +248,7 @@ func TestProblem_tooLargeClosesTheConnection(t *testing.T) {
 // Over HTTP/2 the connection is that of other requests, too.
 func TestProblem_tooLargeKeepsAConnectionOfHTTP2(t *testing.T) {
 	t.Parallel()
-	site := contentRedis(t).site(t, contentSetup{http2: true, handler: contentEcho, opts: []guardhttp.Option{guardhttp.WithMaxBody(3)}})
+	site := contentMemory(t).site(t, contentSetup{http2: true, handler: contentEcho, opts: []guardhttp.Option{guardhttp.WithMaxBody(3)}})
 	for i := range 3 {
 		reused := false
 		a := site.post(t, "k", "a body", func(r *http.Request) {
@@ -264,7 +263,7 @@ func TestProblem_tooLargeKeepsAConnectionOfHTTP2(t *testing.T) {
 // What the handler has set for an answer that it has not given does not belong to the problem.
 func TestProblem_withoutTheHeadersOfTheHandler(t *testing.T) {
 	t.Parallel()
-	store := contentRedis(t)
+	store := contentMemory(t)
 	contentProtocols(t, func(t *testing.T, http2 bool) {
 		site := store.site(t, contentSetup{http2: http2, opts: []guardhttp.Option{idempotency.WithMaxHold(20 * time.Millisecond)},
 			handler: func(w http.ResponseWriter, r *http.Request) {
@@ -295,7 +294,7 @@ func TestProblem_withoutTheHeadersOfTheHandler(t *testing.T) {
 // WithProblems replaces the document, and finds all there is to say.
 func TestProblem_ofYourOwn(t *testing.T) {
 	t.Parallel()
-	store := contentRedis(t)
+	store := contentMemory(t)
 	for name, c := range problemCases {
 		t.Run(name, func(t *testing.T) {
 			problems := make(chan guardhttp.Problem, 10)
@@ -344,7 +343,7 @@ func TestProblem_ofYourOwn(t *testing.T) {
 // A Problem is a handler, so that a program can change a part of it.
 func TestProblem_changedALittle(t *testing.T) {
 	t.Parallel()
-	site := contentRedis(t).site(t, contentSetup{handler: contentEcho,
+	site := contentMemory(t).site(t, contentSetup{handler: contentEcho,
 		mount: headersOuter(func(h http.Header) {
 			h.Set("Link", "</outer>; rel=outer")
 			h.Set("Content-Type", "text/html")
@@ -364,24 +363,4 @@ func TestProblem_changedALittle(t *testing.T) {
 	require.Equal(t, []string{"application/problem+json"}, a.header["Content-Type"])
 	require.Equal(t, []string{"</outer>; rel=outer", "<" + problemDocs + `#key_missing>; rel="describedby"; type="text/html"`}, a.header["Link"])
 	require.Equal(t, []string{"17"}, a.header["X-Request-Id"])
-}
-
-// A handler that has begun to answer when its time is up has answered.
-func TestProblem_notAfterTheAnswerHasBegun(t *testing.T) {
-	t.Parallel()
-	store := contentRedis(t)
-	for name, begin := range map[string]func(w http.ResponseWriter){
-		"status": func(w http.ResponseWriter) { w.WriteHeader(http.StatusCreated) },
-		"body":   func(w http.ResponseWriter) { _, _ = io.WriteString(w, "own") },
-		"flush":  func(w http.ResponseWriter) { w.(http.Flusher).Flush() },
-	} {
-		site := store.site(t, contentSetup{opts: []guardhttp.Option{idempotency.WithMaxHold(20 * time.Millisecond)},
-			handler: func(w http.ResponseWriter, r *http.Request) {
-				begin(w)
-				<-r.Context().Done()
-			}})
-		a := site.post(t, rand.Text(), "")
-		require.Less(t, a.status, 300, name)
-		require.NotContains(t, a.body, "given_up")
-	}
 }

@@ -39,4 +39,9 @@ func TestRead_ofWhatIsNoAnswer(t *testing.T) {
 	}
 	require.False(t, read(&idempotent.Answer{Status: 200, Type: "type.googleapis.com/a.B"}))
 	require.False(t, read(&idempotent.Answer{Status: 200, Trailer: http.Header{}}))
+	h := http.Header{}
+	for _, name := range []string{"Set-Cookie", "set-cookie", "SET-COOKIE", "Connection", "keep-alive", "Trailer", "transfer-encoding", "Www-Authenticate"} {
+		setHeaders(h, http.Header{name: {"evil"}})
+	}
+	require.Empty(t, h, "whatever wrote the record")
 }

@@ -65,7 +65,7 @@ func TestRefused_isLogged(t *testing.T) {
 // http.TimeoutHandler inside of the middleware ends a request while its handler runs.
 func TestTimeoutHandler_inside(t *testing.T) {
 	t.Parallel()
-	store := contentRedis(t)
+	store := contentMemory(t)
 	t.Run("directly", func(t *testing.T) {
 		idempotent, err := guardhttp.New(store.guard, guardhttp.IdempotencyKey, idempotency.WithGlobalKeys())
 		require.NoError(t, err)
@@ -116,7 +116,7 @@ func TestTimeoutHandler_inside(t *testing.T) {
 // The handler's own status 503 is none of a TimeoutHandler, also if there is one outside.
 func TestTimeoutHandler_outside(t *testing.T) {
 	t.Parallel()
-	site := contentRedis(t).site(t, contentSetup{
+	site := contentMemory(t).site(t, contentSetup{
 		handler: func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) },
 		mount: func(idempotent func(http.Handler) http.Handler, h http.Handler) http.Handler {
 			return http.TimeoutHandler(idempotent(h), lifeSoon, "too late")

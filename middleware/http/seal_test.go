@@ -1,10 +1,12 @@
 package guardhttp_test
 
 import (
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	guardhttp "github.com/seed-1795987d/onerun/middleware/http"
@@ -34,4 +36,22 @@ func TestSeal_hidesTheAnswer(t *testing.T) {
 			site.requireRan(t, 1)
 		})
 	}
+}
+
+// recordAll returns everything that is in a Redis.
+func recordAll(t *testing.T, rdb *redis.Client) string {
+	t.Helper()
+	var all strings.Builder
+	keys := rdb.Scan(t.Context(), 0, "*", 1000).Iterator()
+	for keys.Next(t.Context()) {
+		if strings.Contains(keys.Val(), ":probe:") { // of the backend, and soon gone
+			continue
+		}
+		value, err := rdb.Get(t.Context(), keys.Val()).Result()
+		require.NoError(t, err, "only texts are stored")
+		fmt.Fprintln(&all, keys.Val(), value)
+	}
+	require.NoError(t, keys.Err())
+	require.NotEmpty(t, all.String())
+	return all.String()
 }

@@ -1,7 +1,6 @@
 package guardhttp_test
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -101,23 +100,4 @@ func TestShadow_bodiesPassWhole(t *testing.T) {
 			requireShadow(t, s, requests, result)
 		}
 	}
-}
-
-func TestShadow_handlerSeesItsClientLeave(t *testing.T) {
-	t.Parallel()
-	gate := newLifeGate(t)
-	h, runs := counted(http.StatusCreated, gate.pass)
-	s := lifeServe(t, lifeGuard(t, memory.New()), h, patientShadow)
-	ctx, leave := context.WithCancel(t.Context())
-	defer leave()
-	first := s.start(ctx, "k", "b")
-	handler := gate.await(t)
-	leave()
-	require.Error(t, lifeReceive(t, first, "the end of a request").err)
-	lifeReceive(t, handler.Done(), "the end of the context, as without us")
-	gate.open()
-	require.Equal(t, idempotency.KeepNothing, s.log.await(t, 1)[0].Kept)
-	requireRan(t, s.post(t, "k", "b"), http.StatusCreated, "run 2")
-	require.Equal(t, idempotency.Ran, s.log.await(t, 2)[1].Result)
-	require.EqualValues(t, 2, runs.Load())
 }

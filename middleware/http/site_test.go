@@ -22,8 +22,10 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed-1795987d/onerun/backend/memory"
 	"github.com/seed-1795987d/onerun/backend/single"
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/guardtest"
 	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 	guardhttp "github.com/seed-1795987d/onerun/middleware/http"
 	"github.com/seed-1795987d/onerun/middleware/idempotency"
@@ -35,11 +37,12 @@ func track(r *http.Request) (*http.Request, func() idempotency.Outcome) {
 	return r.WithContext(ctx), outcome
 }
 
-// A contentStore is a Redis of the test's own, with a Guard over it.
+// A contentStore is a store of the test's own, with a Guard over it.
 type contentStore struct {
-	server *redistest.Server
+	server *redistest.Server // nil is a store in memory
 	rdb    *redis.Client
 	guard  *guard.Guard
+	asked  func() int // how often a store in memory was asked
 }
 
 func contentRedis(t *testing.T) *contentStore {
@@ -48,6 +51,13 @@ func contentRedis(t *testing.T) *contentStore {
 	s.rdb = s.server.Client(t, func(o *redis.Options) { o.ReadTimeout, o.WriteTimeout = lifeSoon, lifeSoon })
 	s.guard = lifeGuard(t, single.New(s.rdb))
 	return s
+}
+
+// contentMemory returns a store in memory.
+func contentMemory(t *testing.T) *contentStore {
+	t.Helper()
+	store := &guardtest.Scripted{Inner: memory.New()}
+	return &contentStore{guard: lifeGuard(t, store), asked: func() int { return len(store.Calls()) }}
 }
 
 // leases returns what is in Redis for each key of the middleware: a lease, or what it has left.
@@ -342,7 +352,7 @@ func contentEcho(w http.ResponseWriter, r *http.Request) {
 // Rows 1 and 2.
 func TestContent_aRetryGetsTheFirstAnswer(t *testing.T) {
 	t.Parallel()
-	store := contentRedis(t)
+	store := contentMemory(t)
 	contentProtocols(t, func(t *testing.T, http2 bool) {
 		site := store.site(t, contentSetup{http2: http2, handler: func(w http.ResponseWriter, r *http.Request) {
 			all, _ := io.ReadAll(r.Body)

@@ -27,7 +27,7 @@ import (
 func TestStore_isAskedNoMoreThanItHasTo(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	h, runs := counted(http.StatusCreated, nil)
+	h, runs := counted(nil)
 	s := lifeServe(t, lifeGuard(t, single.New(server.Client(t)), guard.WithTTL(time.Minute), guard.WithHook(guard.Hook{})), h, idempotency.WithOptionalKey())
 	s.post(t, "warm", "b")
 	server.ResetStats(t)
@@ -80,7 +80,7 @@ func (lifeBusy) TryAcquire(context.Context, driver.Claim) (driver.Answer, error)
 func TestStore_keysThatWereWaitedForLeaveNothing(t *testing.T) {
 	const keys, clients = 10_000, 16
 	var refused atomic.Int64
-	h, _ := counted(http.StatusCreated, nil)
+	h, _ := counted(nil)
 	idempotent, err := guardhttp.New(lifeGuard(t, lifeBusy{memory.New()}), guardhttp.IdempotencyKey, guardhttp.WithScope(tenant),
 		idempotency.WithWait(time.Millisecond))
 	require.NoError(t, err)

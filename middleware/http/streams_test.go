@@ -5,12 +5,10 @@ import (
 	"bytes"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
-	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -98,47 +96,11 @@ var streamsWriters = map[string]func(http.Handler) http.Handler{
 	"only a Hijacker": streamsBehind(func(w http.ResponseWriter) http.ResponseWriter { return streamsHijacker{streamsHidden{w}} }),
 	"opaque":          streamsBehind(func(w http.ResponseWriter) http.ResponseWriter { return streamsOpaque{w} }),
 	"TimeoutHandler":  func(h http.Handler) http.Handler { return http.TimeoutHandler(h, lifeSoon, "") },
+	"lazy":            behindLazy,
+	"outer":           behindOuter,
 	"hidden, flusher": streamsBehind(func(w http.ResponseWriter) http.ResponseWriter {
 		return streamsFlusher{streamsHidden{streamsHidden{w}}}
 	}),
-}
-
-// Row 33: the handler finds exactly what it would find without us.
-func TestStreams_interfaces(t *testing.T) {
-	t.Parallel()
-	store := contentRedis(t)
-	contentProtocols(t, func(t *testing.T, http2 bool) {
-		for name, behind := range streamsWriters {
-			handler := func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(streamsInterfaces(w))) }
-			address, client := contentServer(t, behind(http.HandlerFunc(handler)), http2, io.Discard)
-			bare, err := contentSend(t, client, http.MethodPost, address, "")
-			require.NoError(t, err)
-			for _, opts := range [][]guardhttp.Option{nil, {idempotency.WithShadow()}, {idempotency.WithMode(idempotency.Reject)}, {idempotency.WithMode(idempotency.Exclusive)}, {idempotency.WithOptionalKey()},
-				{idempotency.WithAnswerAfterRecord()}} {
-				site := store.site(t, contentSetup{http2: http2, handler: handler, opts: opts,
-					mount: func(idempotent func(http.Handler) http.Handler, h http.Handler) http.Handler {
-						return behind(idempotent(h))
-					}})
-				require.Equal(t, bare.body, site.post(t, rand.Text(), "").body, name)
-			}
-			if name == "net/http" {
-				require.Contains(t, bare.body, "Flusher FlushError")
-				require.Equal(t, !http2, strings.Contains(bare.body, "Hijacker ReaderFrom"))
-				require.Equal(t, http2, strings.Contains(bare.body, "Pusher"))
-			}
-		}
-	})
-	t.Run("httptest", func(t *testing.T) {
-		w := httptest.NewRecorder()
-		want := streamsInterfaces(w)
-		idempotent, err := guardhttp.New(store.guard, guardhttp.IdempotencyKey, idempotency.WithGlobalKeys())
-		require.NoError(t, err)
-		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", http.NoBody)
-		r.Header.Set("Idempotency-Key", "httptest")
-		idempotent(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			require.Equal(t, want, streamsInterfaces(w))
-		})).ServeHTTP(w, r)
-	})
 }
 
 // streamsFlushes are the ways to flush.
@@ -155,68 +117,66 @@ func streamsMust(err error) {
 	}
 }
 
-// Row 32: flushed bytes leave at once, and a retry learns that the handler ran.
+// Row 32: flushed bytes leave at once, also the last one of an announced length, and also behind
+// writers that hide that they can be flushed. A retry learns that the handler ran.
 func TestStreams_flush(t *testing.T) {
 	t.Parallel()
-	store := contentRedis(t)
-	contentProtocols(t, func(t *testing.T, http2 bool) {
-		for name, flush := range streamsFlushes {
-			for _, length := range []string{"", "10"} {
-				t.Run(name+", length "+length, func(t *testing.T) {
-					var got chan bool // the client has what was flushed
-					handler := func(w http.ResponseWriter, _ *http.Request) {
+	store := contentMemory(t)
+	for _, c := range []struct{ behind, how string }{
+		{"net/http", "Flusher"}, {"net/http", "FlushError"}, {"net/http", "controller"}, {"outer", "controller"},
+		{"hidden", "controller"}, {"only deadlines", "controller"}, {"only a Hijacker", "controller"},
+	} {
+		for _, length := range []string{"", "10"} {
+			t.Run(fmt.Sprint(c, ", length ", length), func(t *testing.T) {
+				contentProtocols(t, func(t *testing.T, http2 bool) {
+					got := make(chan bool) // the client has what was flushed
+					site := store.site(t, contentSetup{http2: http2, mount: mountBehind(streamsWriters[c.behind]), handler: func(w http.ResponseWriter, r *http.Request) {
 						w.Header().Set("Content-Type", "text/event-stream")
 						if length != "" {
 							w.Header().Set("Content-Length", length)
 						}
-						_, _ = io.WriteString(w, "first")
-						flush(w)
-						<-got
-						_, _ = io.WriteString(w, "after")
-						flush(w) // the last byte leaves as well
-						<-got
-					}
-					for _, opts := range [][]guardhttp.Option{nil, {idempotency.WithRerun()}} {
-						site := store.site(t, contentSetup{http2: http2, handler: handler, opts: opts})
-						key := rand.Text()
-						for run := range 1 + len(opts) {
-							got = make(chan bool)
-							r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, site.url+"/things", strings.NewReader("b"))
-							require.NoError(t, err)
-							r.Header.Set("X-Tenant", "acme")
-							r.Header.Set("Idempotency-Key", key)
-							response, err := site.client.Do(r)
-							require.NoError(t, err)
-							site.sent++
-							part := make([]byte, 5)
-							_, err = io.ReadFull(response.Body, part)
-							require.NoError(t, err)
-							require.Equal(t, "first", string(part), "while the handler runs")
-
-							requireProblem(t, site.post(t, key, "b"), http.StatusConflict, idempotency.InFlight)
-							got <- true
-							_, err = io.ReadFull(response.Body, part)
-							require.NoError(t, err)
-							require.Equal(t, "after", string(part))
-							got <- true
-							rest, err := io.ReadAll(response.Body)
-							require.NoError(t, err)
-							require.Empty(t, rest)
-							require.NoError(t, response.Body.Close())
-							site.requireRan(t, run+1)
-							site.outcome(t) // the middleware has returned
+						for _, part := range []string{"first", "after"} {
+							_, _ = io.WriteString(w, part)
+							streamsFlushes[c.how](w)
+							select {
+							case <-got:
+							case <-r.Context().Done():
+							}
 						}
-						if opts == nil {
-							requireProblem(t, site.post(t, key, "b"), http.StatusConflict, idempotency.NotReplayable)
-							require.NoError(t, site.outcome(t).Err)
-							requireProblem(t, site.post(t, key, "c"), http.StatusUnprocessableEntity, idempotency.Mismatch)
-							site.requireRan(t, 1)
-						}
+					}})
+					key := rand.Text()
+					r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, site.url+"/things", http.NoBody)
+					require.NoError(t, err)
+					r.Header.Set("X-Tenant", "acme")
+					r.Header.Set("Idempotency-Key", key)
+					response, err := site.client.Do(r)
+					require.NoError(t, err)
+					defer response.Body.Close()
+					site.sent++
+					for _, want := range []string{"first", "after"} {
+						part := make([]byte, 5)
+						_, err = io.ReadFull(response.Body, part)
+						require.NoError(t, err)
+						require.Equal(t, want, string(part), "while the handler runs")
+						got <- true
 					}
+					rest, err := io.ReadAll(response.Body)
+					require.NoError(t, err)
+					require.Empty(t, rest)
+					site.outcome(t) // the middleware has returned
+					requireProblem(t, site.post(t, key, ""), http.StatusConflict, idempotency.NotReplayable)
+					site.requireRan(t, 1)
 				})
-			}
+			})
 		}
-	})
+	}
+}
+
+// mountBehind puts the middleware behind others.
+func mountBehind(behind func(http.Handler) http.Handler) func(func(http.Handler) http.Handler, http.Handler) http.Handler {
+	return func(idempotent func(http.Handler) http.Handler, h http.Handler) http.Handler {
+		return behind(idempotent(h))
+	}
 }
 
 // streamsUpgrade takes over the connection and echoes a line, as a websocket would.
@@ -256,7 +216,7 @@ func streamsControlHijack(w http.ResponseWriter) (io.ReadWriteCloser, error) {
 // Row 32: a connection that was taken over, also behind writers that hide that it can be.
 func TestStreams_hijack(t *testing.T) {
 	t.Parallel()
-	store := contentRedis(t)
+	store := contentMemory(t)
 	for name, c := range map[string]struct {
 		hijack func(http.ResponseWriter) (io.ReadWriteCloser, error)
 		behind string
@@ -270,9 +230,7 @@ func TestStreams_hijack(t *testing.T) {
 			behind := streamsWriters[c.behind]
 			for _, opts := range [][]guardhttp.Option{nil, {idempotency.WithRerun()}} {
 				site := store.site(t, contentSetup{handler: streamsUpgrade(c.hijack), opts: opts,
-					mount: func(idempotent func(http.Handler) http.Handler, h http.Handler) http.Handler {
-						return behind(idempotent(h))
-					}})
+					mount: mountBehind(behind)})
 				key := rand.Text()
 				for run := range 1 + len(opts) {
 					conn := site.dial(t)
@@ -300,42 +258,11 @@ func TestStreams_hijack(t *testing.T) {
 	}
 }
 
-// A flush that goes past us, behind a writer that hides that it can be done, begins the answer:
-// what the handler says afterwards is not in it, and must not be in a replay.
-func TestStreams_flushBehindAHiddenWriter(t *testing.T) {
-	t.Parallel()
-	store := contentRedis(t)
-	contentProtocols(t, func(t *testing.T, http2 bool) {
-		behind := streamsWriters["hidden"]
-		site := store.site(t, contentSetup{http2: http2,
-			handler: func(w http.ResponseWriter, _ *http.Request) {
-				streamsMust(http.NewResponseController(w).Flush())
-				w.Header().Set("X-Late", "yes")
-				w.WriteHeader(http.StatusNotFound)
-				_, _ = io.WriteString(w, "body")
-			},
-			mount: func(idempotent func(http.Handler) http.Handler, h http.Handler) http.Handler {
-				return behind(idempotent(h))
-			}})
-		key := rand.Text()
-		first := site.post(t, key, "")
-		require.Equal(t, http.StatusOK, first.status)
-		require.Empty(t, first.header["X-Late"])
-		again := site.post(t, key, "")
-		if again.replayed() {
-			again.requireReplayOf(t, first)
-			require.Empty(t, again.header["X-Late"])
-		} else {
-			requireProblem(t, again, http.StatusConflict, idempotency.NotReplayable)
-		}
-	})
-}
-
 // A connection that was taken over has been answered on, also if its time is up by the end of
 // that.
 func TestStreams_hijackThatOutlivesItsTime(t *testing.T) {
 	t.Parallel()
-	store := contentRedis(t)
+	store := contentMemory(t)
 	for _, name := range []string{"net/http", "hidden", "only a Flusher", "only deadlines", "only a Hijacker"} {
 		t.Run(name, func(t *testing.T) {
 			behind := streamsWriters[name]
@@ -347,9 +274,7 @@ func TestStreams_hijackThatOutlivesItsTime(t *testing.T) {
 					<-r.Context().Done()
 					_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nhi")
 				},
-				mount: func(idempotent func(http.Handler) http.Handler, h http.Handler) http.Handler {
-					return behind(idempotent(h))
-				}})
+				mount: mountBehind(behind)})
 			key := rand.Text()
 			require.Equal(t, "hi", site.post(t, key, "").body)
 			o := site.outcome(t)
@@ -361,106 +286,11 @@ func TestStreams_hijackThatOutlivesItsTime(t *testing.T) {
 	}
 }
 
-// A handler that has got as far as the last byte of an announced length can still flush it, also
-// behind a writer that hides that.
-func TestStreams_flushOfTheLastByteBehindAHiddenWriter(t *testing.T) {
-	t.Parallel()
-	store := contentRedis(t)
-	contentProtocols(t, func(t *testing.T, http2 bool) {
-		got := make(chan bool, 1)
-		handler := func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("Content-Length", "5")
-			_, _ = io.WriteString(w, "first")
-			streamsMust(http.NewResponseController(w).Flush())
-			select {
-			case <-got:
-			case <-time.After(lifeSoon / 2):
-				// the client waits for the last byte, and the handler for the client
-				panic(http.ErrAbortHandler)
-			}
-		}
-		send := func(t *testing.T, client *http.Client, address string) {
-			t.Helper()
-			r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, address, http.NoBody)
-			require.NoError(t, err)
-			r.Header.Set("X-Tenant", "acme")
-			r.Header.Set("Idempotency-Key", rand.Text())
-			response, err := client.Do(r)
-			require.NoError(t, err)
-			defer response.Body.Close()
-			part := make([]byte, 5)
-			_, err = io.ReadFull(response.Body, part)
-			require.NoError(t, err, "what was flushed: %q", part)
-			got <- true
-		}
-		for _, name := range []string{"hidden", "only deadlines", "only a Hijacker"} {
-			behind := streamsWriters[name]
-			address, client := contentServer(t, behind(http.HandlerFunc(handler)), http2, io.Discard)
-			send(t, client, address)
-			site := store.site(t, contentSetup{http2: http2, handler: handler,
-				mount: func(idempotent func(http.Handler) http.Handler, h http.Handler) http.Handler {
-					return behind(idempotent(h))
-				}})
-			send(t, site.client, site.url)
-		}
-	})
-}
-
-// Row 32: an answer with trailers.
-func TestStreams_trailers(t *testing.T) {
-	t.Parallel()
-	store := contentRedis(t)
-	contentProtocols(t, func(t *testing.T, http2 bool) {
-		for name, handler := range map[string]http.HandlerFunc{
-			"announced": func(w http.ResponseWriter, _ *http.Request) {
-				w.Header().Set("Trailer", "X-Sum")
-				_, _ = io.WriteString(w, "body")
-				w.Header().Set("X-Sum", "17")
-			},
-			"announced for a while": func(w http.ResponseWriter, _ *http.Request) {
-				w.Header().Set("Trailer", "X-Sum")
-				_, _ = io.WriteString(w, "body")
-				w.Header().Del("Trailer")
-				w.Header().Set("X-Sum", "17")
-			},
-			"not announced": func(w http.ResponseWriter, _ *http.Request) {
-				_, _ = io.WriteString(w, "body")
-				streamsMust(http.NewResponseController(w).Flush())
-				w.Header().Set(http.TrailerPrefix+"X-Sum", "17")
-			},
-			"prefixed": func(w http.ResponseWriter, _ *http.Request) {
-				w.Header().Set("Trailer", "X-Other")
-				_, _ = io.WriteString(w, strings.Repeat("body", 5000))
-				w.Header().Set(http.TrailerPrefix+"X-Sum", "17")
-			},
-		} {
-			site := store.site(t, contentSetup{http2: http2, handler: handler})
-			key := rand.Text()
-			first := site.post(t, key, "")
-			require.NoError(t, first.err)
-			require.Equal(t, "17", first.trailer.Get("X-Sum"), name)
-			requireProblem(t, site.post(t, key, ""), http.StatusConflict, idempotency.NotReplayable)
-			site.requireRan(t, 1)
-		}
-		// Trailers that are not sent, because there is no chunk to put them behind. A replay must
-		// not differ from what the client saw.
-		site := store.site(t, contentSetup{http2: http2, handler: func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("Content-Length", "4")
-			_, _ = io.WriteString(w, "body")
-			w.Header().Set(http.TrailerPrefix+"X-Sum", "17")
-		}})
-		key := rand.Text()
-		first := site.post(t, key, "")
-		require.Equal(t, "body", first.body)
-		requireProblem(t, site.post(t, key, ""), http.StatusConflict, idempotency.NotReplayable)
-	})
-}
-
 // Two of our middlewares, one inside of the other: a retry gets the answer that the client got,
 // and one user does one thing at a time.
 func TestStreams_twoOfOurs(t *testing.T) {
 	t.Parallel()
-	store := contentRedis(t)
+	store := contentMemory(t)
 	contentProtocols(t, func(t *testing.T, http2 bool) {
 		for _, mode := range []idempotency.Mode{idempotency.Exclusive, idempotency.Replay} {
 			user := "u" + rand.Text()
@@ -502,21 +332,6 @@ func TestStreams_twoOfOurs(t *testing.T) {
 	})
 }
 
-// An upgrade without Hijack, which leaves the connection to net/http, is not an answer to replay.
-func TestStreams_switchingProtocolsAsAStatus(t *testing.T) {
-	t.Parallel()
-	site := contentRedis(t).site(t, contentSetup{handler: func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Upgrade", "echo")
-		w.WriteHeader(http.StatusSwitchingProtocols)
-	}})
-	conn := site.dial(t)
-	conn.say(t, "POST /things HTTP/1.1", "Host: a", "X-Tenant: acme", "Idempotency-Key: k", "Content-Length: 0", "")
-	require.Equal(t, http.StatusSwitchingProtocols, conn.receive(t).status)
-	require.Equal(t, idempotency.KeepTombstone, site.outcome(t).Kept)
-	requireProblem(t, site.post(t, "k", ""), http.StatusConflict, idempotency.NotReplayable)
-	site.requireRan(t, 1)
-}
-
 // streamsFailing is a source that fails after what it has.
 type streamsFailing struct {
 	io.Reader
@@ -531,168 +346,11 @@ func (r streamsFailing) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Copying nothing is not yet an answer: net/http sends no header for it, and what the handler says
-// then is what counts.
-func TestStreams_copyOfNothing(t *testing.T) {
-	t.Parallel()
-	store := contentRedis(t)
-	empty := filepath.Join(t.TempDir(), "empty")
-	require.NoError(t, os.WriteFile(empty, nil, 0o600))
-	open := func() *os.File {
-		f, err := os.Open(empty)
-		streamsMust(err)
-		return f
-	}
-	broken := errors.New("the upstream is gone")
-	contentProtocols(t, func(t *testing.T, http2 bool) {
-		t.Run("an empty file, then a status", func(t *testing.T) {
-			site := store.site(t, contentSetup{http2: http2, handler: func(w http.ResponseWriter, _ *http.Request) {
-				f := open()
-				defer f.Close()
-				if n, err := io.Copy(w, f); n != 0 || err != nil {
-					panic(err)
-				}
-				w.Header().Set("X-Late", "but in time")
-				w.WriteHeader(http.StatusCreated)
-			}})
-			key := rand.Text()
-			first := site.post(t, key, "")
-			require.Equal(t, http.StatusCreated, first.status)
-			require.Equal(t, http.StatusCreated, site.outcome(t).Status)
-			again := site.post(t, key, "")
-			again.requireReplayOf(t, first)
-			require.Equal(t, first.header["X-Late"], again.header["X-Late"])
-		})
-		t.Run("a source that fails at once, then a failure", func(t *testing.T) {
-			site := store.site(t, contentSetup{http2: http2, handler: func(w http.ResponseWriter, _ *http.Request) {
-				if _, err := io.Copy(w, streamsFailing{strings.NewReader(""), broken}); err != nil {
-					http.Error(w, "no answer from upstream", http.StatusBadGateway)
-				}
-			}})
-			key := rand.Text()
-			for range 2 { // which is not kept
-				a := site.post(t, key, "")
-				require.Equal(t, http.StatusBadGateway, a.status)
-				require.False(t, a.replayed())
-				o := site.outcome(t)
-				require.Equal(t, http.StatusBadGateway, o.Status)
-				require.Equal(t, idempotency.KeepNothing, o.Kept)
-			}
-			site.requireRan(t, 2)
-		})
-		// the status decides whether anything is
-		t.Run("if no answers are kept", func(t *testing.T) {
-			site := store.site(t, contentSetup{http2: http2, opts: []guardhttp.Option{idempotency.WithMode(idempotency.Reject)},
-				handler: func(w http.ResponseWriter, r *http.Request) {
-					f := open()
-					defer f.Close()
-					if r.URL.Path == "/fails" {
-						_, _ = io.Copy(w, f)
-						http.Error(w, "no answer from upstream", http.StatusBadGateway)
-						return
-					}
-					_, _ = io.Copy(w, io.LimitReader(strings.NewReader("text"), 4))
-					w.WriteHeader(http.StatusBadGateway) // too late
-				}})
-			key := contentHeader("Idempotency-Key", rand.Text())
-			for range 2 {
-				require.Equal(t, http.StatusBadGateway, site.send(t, http.MethodPost, "/fails", "", key).status)
-				require.Equal(t, http.StatusBadGateway, site.outcome(t).Status)
-			}
-			require.Equal(t, "text", site.send(t, http.MethodPost, "/works", "", key).body)
-			require.Equal(t, http.StatusOK, site.outcome(t).Status)
-			requireProblem(t, site.send(t, http.MethodPost, "/works", "", key), http.StatusConflict, idempotency.Done)
-		})
-		t.Run("nothing at all", func(t *testing.T) {
-			site := store.site(t, contentSetup{http2: http2, handler: func(w http.ResponseWriter, _ *http.Request) {
-				f := open()
-				defer f.Close()
-				_, _ = io.Copy(w, f)
-				w.Header().Set("X-Late", "but in time")
-			}})
-			key := rand.Text()
-			first := site.post(t, key, "")
-			require.Equal(t, http.StatusOK, first.status)
-			again := site.post(t, key, "")
-			again.requireReplayOf(t, first)
-			require.Equal(t, []string{"but in time"}, first.header["X-Late"])
-			require.Equal(t, first.header["X-Late"], again.header["X-Late"])
-		})
-	})
-}
-
-// A status that net/http refuses is not recorded as the answer if an outer middleware replaces it.
-func TestStreams_statusThatIsNone(t *testing.T) {
-	t.Parallel()
-	store := contentRedis(t)
-	contentProtocols(t, func(t *testing.T, http2 bool) {
-		for _, status := range []int{0, -1, 99, 1000, 12345} {
-			site := store.site(t, contentSetup{http2: http2, opts: []guardhttp.Option{guardhttp.WithPolicy(keepAll)},
-				handler: func(w http.ResponseWriter, _ *http.Request) {
-					defer func() {
-						if recover() != nil {
-							http.Error(w, "the handler panicked", http.StatusInternalServerError)
-						}
-					}()
-					w.WriteHeader(status)
-				}})
-			key := rand.Text()
-			first := site.post(t, key, "")
-			require.Equal(t, http.StatusInternalServerError, first.status, "%d", status)
-			require.Equal(t, http.StatusInternalServerError, site.outcome(t).Status)
-			site.post(t, key, "").requireReplayOf(t, first)
-			site.requireRan(t, 1)
-		}
-	})
-}
-
-// Who writes after the handler has returned, such as a goroutine of its, changes neither the
-// answer nor the record.
-func TestStreams_writesAfterTheEnd(t *testing.T) {
-	t.Parallel()
-	store := contentRedis(t)
-	contentProtocols(t, func(t *testing.T, http2 bool) {
-		for _, length := range []string{"", "15"} {
-			var writer http.ResponseWriter
-			site := store.site(t, contentSetup{http2: http2,
-				handler: func(w http.ResponseWriter, _ *http.Request) {
-					if length != "" {
-						w.Header().Set("Content-Length", length)
-					}
-					_, _ = io.WriteString(w, "it was in time.")
-					writer = w
-				},
-				mount: func(idempotent func(http.Handler) http.Handler, h http.Handler) http.Handler {
-					inner := idempotent(h)
-					return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-						writer = nil
-						inner.ServeHTTP(w, r)
-						if writer == nil {
-							return
-						}
-						for range 2 {
-							if n, err := io.WriteString(writer, "too late"); n != 0 || err == nil {
-								panic("it was written")
-							}
-							if n, err := writer.Write([]byte("too late")); n != 0 || err == nil {
-								panic("it was written")
-							}
-						}
-					})
-				}})
-			key := rand.Text()
-			first := site.post(t, key, "")
-			require.Equal(t, "it was in time.", first.body)
-			site.post(t, key, "").requireReplayOf(t, first)
-		}
-	})
-}
-
 // Too much for an announced length, over HTTP/2, which does not refuse it at once: it is the
 // handler's mistake, and never replayed as something that the client has not had.
 func TestStreams_tooMuchOverHTTP2(t *testing.T) {
 	t.Parallel()
-	store := contentRedis(t)
+	store := contentMemory(t)
 	for name, parts := range map[string][]string{
 		"at once": {"1234567"}, "in parts": {"123", "4567"}, "and what would fit": {"123", "4567", "45"}, "exactly, and more": {"12345", "6"},
 		"flushed by size":       {strings.Repeat("1", 5), strings.Repeat("2", 5000)},

@@ -20,7 +20,7 @@ import (
 func TestStuck_clientsLoseTheirKey(t *testing.T) {
 	t.Parallel()
 	const maxHold = 100 * time.Millisecond
-	store := contentRedis(t)
+	store := contentMemory(t)
 	forever := func(w http.ResponseWriter, _ *http.Request) {
 		part := make([]byte, 1<<20)
 		for range 1000 {
@@ -87,7 +87,7 @@ func TestStuck_clientsLoseTheirKey(t *testing.T) {
 // The same goes for a goroutine of the handler that waits for the client when the handler returns.
 func TestStuck_goroutinesOfTheHandler(t *testing.T) {
 	t.Parallel()
-	store := contentRedis(t)
+	store := contentMemory(t)
 	for name, end := range map[string]func(){"returns": func() {}, "panics": func() { panic(http.ErrAbortHandler) }} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -114,7 +114,7 @@ func TestStuck_goroutinesOfTheHandler(t *testing.T) {
 // A connection whose write deadline was set for one request serves the next one without it.
 func TestStuck_theConnectionServesTheNextRequest(t *testing.T) {
 	t.Parallel()
-	store := contentRedis(t)
+	store := contentMemory(t)
 	contentProtocols(t, func(t *testing.T, http2 bool) {
 		site := store.site(t, contentSetup{http2: http2, opts: []guardhttp.Option{idempotency.WithMaxHold(20 * time.Millisecond)},
 			handler: func(w http.ResponseWriter, r *http.Request) {

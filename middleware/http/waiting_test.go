@@ -44,7 +44,7 @@ func TestWaiting_endsWhenTheClientLeaves(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var waits atomic.Int64
 			gate := newLifeGate(t)
-			h, runs := counted(http.StatusCreated, gate.pass)
+			h, runs := counted(gate.pass)
 			key := strings.ReplaceAll(name, " ", "-")
 			s := lifeServe(t, g, h, append(c.opts, idempotency.WithWait(time.Hour), countWaits(&waits))...)
 			first := s.start(t.Context(), key, c.body)

@@ -11,7 +11,6 @@ import (
 	"testing"
 
 	"github.com/klauspost/compress/gzhttp"
-	"github.com/labstack/echo/v4"
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-1795987d/onerun/backend/memory"
@@ -83,33 +82,4 @@ func TestCompress_order(t *testing.T) {
 			}
 		})
 	}
-}
-
-// Without the recipe, echo answers the error of a handler too late for a record. The client gets
-// that answer, and a retry learns that the handler ran.
-func TestEcho_withoutTheRecipe(t *testing.T) {
-	t.Parallel()
-	e := echo.New()
-	e.Logger.SetOutput(io.Discard)
-	e.Use(echo.WrapMiddleware(newMiddleware(t)))
-	runs := 0
-	e.POST("/error", func(echo.Context) error { runs++; return errShop })
-	server := httptest.NewServer(e)
-	t.Cleanup(server.Close)
-	for _, want := range []struct {
-		status int
-		text   string
-	}{{http.StatusInternalServerError, "Internal Server Error"}, {http.StatusConflict, `"code":"not_replayable"`}} {
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server.URL+"/error", nil)
-		require.NoError(t, err)
-		r.Header.Set("Idempotency-Key", "k")
-		response, err := server.Client().Do(r)
-		require.NoError(t, err)
-		all, err := io.ReadAll(response.Body)
-		require.NoError(t, err)
-		require.NoError(t, response.Body.Close())
-		require.Equal(t, want.status, response.StatusCode)
-		require.Contains(t, string(all), want.text)
-	}
-	require.Equal(t, 1, runs)
 }

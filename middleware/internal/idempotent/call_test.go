@@ -166,6 +166,30 @@ func TestLead_aCallThatWaitedLeavesARecord(t *testing.T) {
 	})
 }
 
+// The store has the record, but its reply to that is lost: the Guard writes the record again, and a
+// retry gets the first answer.
+func TestLead_aLostReplyToTheRecordCostsNoSecondRun(t *testing.T) {
+	t.Parallel()
+	for lost := range 3 {
+		synctest.Test(t, func(t *testing.T) {
+			store := &guardtest.Scripted{Inner: newStore()}
+			releases := 0
+			store.OnRelease = func(ctx context.Context, n int, c driver.Claim, after driver.After) (bool, error) {
+				held, err := store.Inner.Release(ctx, c, after)
+				if releases = n; n <= lost {
+					return false, guardtest.Fail(driver.KindTimeout)
+				}
+				return held, err
+			}
+			s := newSite(t, store)
+			require.Equal(t, idempotency.KeepAnswer, s.send(t.Context(), request{key: "k"}).Kept)
+			require.Equal(t, lost+1, releases)
+			require.Equal(t, idempotency.Replayed, s.send(t.Context(), request{key: "k"}).Result)
+			require.Equal(t, 1, s.runs)
+		})
+	}
+}
+
 // Places for waiters: how many calls of one scope are let in, and that others still are.
 func TestLead_waitersAreBounded(t *testing.T) {
 	t.Parallel()
@@ -223,6 +247,7 @@ func TestLead_theEndOfARun(t *testing.T) {
 		leaves bool // the caller, after a second
 		closes bool // the Guard, after a second
 		loses  bool // the lease, at the first renewal
+		polls  bool // the handler looks at the error of its context only, now and then
 		ends   time.Duration
 		cause  error
 		kept   idempotency.Keep
@@ -231,6 +256,7 @@ func TestLead_theEndOfARun(t *testing.T) {
 		"the caller leaves":  {leaves: true, ends: 10 * time.Second, kept: idempotency.KeepAnswer},
 		"the caller cancels": {opts: []idempotency.Option{idempotency.WithClientCancel()}, leaves: true, ends: time.Second, cause: context.Canceled},
 		"too long":           {opts: []idempotency.Option{idempotency.WithMaxHold(3 * time.Second)}, ends: 3 * time.Second, cause: context.DeadlineExceeded, kept: idempotency.KeepAnswer},
+		"too long, it polls": {opts: []idempotency.Option{idempotency.WithMaxHold(3 * time.Second)}, leaves: true, polls: true, ends: 3 * time.Second, cause: context.DeadlineExceeded, kept: idempotency.KeepAnswer},
 		"the Guard is shut":  {closes: true, ends: time.Second, cause: guard.ErrClosed, err: guard.ErrClosed},
 		"the lease is lost":  {opts: []idempotency.Option{idempotency.WithLease(guard.WithTTL(6 * time.Second))}, loses: true, ends: 2 * time.Second, cause: guard.ErrLost, err: guard.ErrLost},
 	} {
@@ -248,6 +274,9 @@ func TestLead_theEndOfARun(t *testing.T) {
 				var cause error
 				start := time.Now()
 				ended := s.start(ctx, request{handler: func(ctx context.Context) (string, error) {
+					for c.polls && ctx.Err() == nil {
+						time.Sleep(time.Second / 2)
+					}
 					select {
 					case <-ctx.Done():
 					case <-time.After(10 * time.Second):

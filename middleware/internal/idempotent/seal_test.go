@@ -134,3 +134,15 @@ func TestSeal_hidesRecords(t *testing.T) {
 	}
 	require.Contains(t, recorded(t, "k"), "answer")
 }
+
+// A record that cannot be read is none of another mode either: Reject refuses, and in shadow mode
+// the call runs. The record is left as it is.
+func TestSeal_unreadableInOtherModes(t *testing.T) {
+	t.Parallel()
+	requireReason(t, "nonsense", someReason, idempotency.WithMode(idempotency.Reject))
+	s := newSite(t, &forging{newStore(), "nonsense"}, idempotency.WithMode(idempotency.Reject), idempotency.WithShadow())
+	got := s.send(t.Context(), request{key: "k"})
+	require.Equal(t, idempotency.NotReplayable, got.Result)
+	require.ErrorAs(t, got.Err, new(*idempotency.RecordError))
+	require.Equal(t, 1, s.runs)
+}
