@@ -256,7 +256,7 @@ func TestLead_theEndOfARun(t *testing.T) {
 		"the caller leaves":  {leaves: true, ends: 10 * time.Second, kept: idempotency.KeepAnswer},
 		"the caller cancels": {opts: []idempotency.Option{idempotency.WithClientCancel()}, leaves: true, ends: time.Second, cause: context.Canceled},
 		"too long":           {opts: []idempotency.Option{idempotency.WithMaxHold(3 * time.Second)}, ends: 3 * time.Second, cause: context.DeadlineExceeded, kept: idempotency.KeepAnswer},
-		"too long, it polls": {opts: []idempotency.Option{idempotency.WithMaxHold(3 * time.Second)}, leaves: true, polls: true, ends: 3 * time.Second, cause: context.DeadlineExceeded, kept: idempotency.KeepAnswer},
+		"too long, it polls": {opts: []idempotency.Option{idempotency.WithMaxHold(3 * time.Second)}, leaves: true, polls: true, ends: 4 * time.Second, cause: context.DeadlineExceeded, kept: idempotency.KeepAnswer},
 		"the Guard is shut":  {closes: true, ends: time.Second, cause: guard.ErrClosed, err: guard.ErrClosed},
 		"the lease is lost":  {opts: []idempotency.Option{idempotency.WithLease(guard.WithTTL(6 * time.Second))}, loses: true, ends: 2 * time.Second, cause: guard.ErrLost, err: guard.ErrLost},
 	} {
@@ -275,7 +275,7 @@ func TestLead_theEndOfARun(t *testing.T) {
 				start := time.Now()
 				ended := s.start(ctx, request{handler: func(ctx context.Context) (string, error) {
 					for c.polls && ctx.Err() == nil {
-						time.Sleep(time.Second / 2)
+						time.Sleep(2 * time.Second)
 					}
 					select {
 					case <-ctx.Done():
