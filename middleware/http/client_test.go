@@ -301,8 +301,8 @@ func lifeDump(t *testing.T, rdb *redis.Client) map[string]string {
 	return dump
 }
 
-// call calls a handler with a POST that has the key k, without a connection. headers are pairs of name
-// and value.
+// call calls a handler with a POST that has the key k, without a connection. headers are pairs of
+// name and value.
 func call(h http.Handler, path string, headers ...string) *httptest.ResponseRecorder {
 	r := httptest.NewRequestWithContext(context.Background(), http.MethodPost, path, http.NoBody)
 	r.Header.Set("Idempotency-Key", "k")

@@ -277,7 +277,8 @@ func TestHeaders_ofAMiddlewareInFront(t *testing.T) {
 		for name, values := range map[string][]string{
 			"X-Request-Id": {"request-2"}, "Access-Control-Allow-Origin": {"https://2.example"}, "X-Two": {"a2", "b2"},
 			"X-Handler": {"own"}, "X-Both": {"the handler's"}, "X-Added": {"the outer one's", "the handler's"}, "X-Equal": {"equal"},
-			"X-Default": nil, "Content-Type": {"text/plain; charset=utf-8"}, // what the handler has taken away is away
+			// what the handler has taken away
+			"X-Default": nil, "Content-Type": {"text/plain; charset=utf-8"},
 		} {
 			require.Equal(t, values, again.header[name], name)
 		}

@@ -119,8 +119,8 @@ func TestKeys_fromAForm(t *testing.T) {
 	})
 }
 
-// FromJSON leaves the body to be read again, also outside of the middleware, such as in a limiter of
-// rates.
+// FromJSON leaves the body to be read again, also outside of the middleware, such as in a limiter
+// of rates.
 func TestKeys_fromJSONLeavesTheBody(t *testing.T) {
 	t.Parallel()
 	body := `{"task":"t1"}`
@@ -229,7 +229,8 @@ type keysMasked int
 
 func (keysMasked) String() string { return "***" }
 
-// A user may claim each coupon once: the parts of a key do not run together, and each must be there.
+// A user may claim each coupon once: the parts of a key do not run together, and each must be
+// there.
 func TestKeys_joined(t *testing.T) {
 	t.Parallel()
 	site := contentMemory(t).site(t, contentSetup{handler: keysEcho, key: guardhttp.Join(guardhttp.FromHeader("X-User"), guardhttp.FromJSON("coupon"))})

@@ -114,8 +114,8 @@ func streamsTypes() (plays []streamsPlay) {
 	return plays
 }
 
-// streamsOfHTTP1 switch to another protocol, or announce a length, and do not always keep to it. That
-// is the handler's mistake.
+// streamsOfHTTP1 switch to another protocol, or announce a length, and do not always keep to it.
+// That is the handler's mistake.
 func streamsOfHTTP1() []streamsPlay {
 	plays := []streamsPlay{{streamsHeader("Upgrade", "echo"), streamsStatus(101)}}
 	for _, parts := range [][]int{

@@ -31,7 +31,7 @@ type recorder struct {
 	last   bool        // inner is like gin's: the last status before the first byte counts
 	before http.Header // before the handler
 	hidden bool        // the connection can be hijacked without the recorder
-	unsure bool        // inner takes the header when WriteHeader is called, or later: nothing shows which
+	unsure bool        // nothing shows whether inner takes the header in WriteHeader
 
 	// A goroutine of the handler may write after the handler has returned. closed does not need the
 	// mutex, because a writer in front may call Header while it is sent something.
@@ -48,7 +48,7 @@ type recorder struct {
 	again   []int       // statuses that came after it, which net/http logs
 	written bool        // Write was called
 	settled bool        // what follows is known
-	sent    http.Header // the header that is sent, if it is kept until then, or when WriteHeader was called
+	sent    http.Header // the header that is sent, if that is kept; or that of WriteHeader
 	header  http.Header // what of it can be replayed
 	length  int64       // of the body, as announced; -1 if it was not
 	body    []byte      // what there is of it; nil if it cannot be replayed and was sent

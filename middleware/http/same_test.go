@@ -68,7 +68,7 @@ func streamsRequireSameBy(t *testing.T, opts []guardhttp.Option, writers ...stri
 				if name == "net/http" {
 					plays = append(plays, streamsTypes()...)
 				}
-				if name == "net/http" && !http2 { // HTTP/2 does not notice: TestStreams_tooMuchOverHTTP2
+				if name == "net/http" && !http2 { // see TestStreams_tooMuchOverHTTP2
 					plays = append(plays, streamsOfHTTP1()...)
 				}
 				late := name == "net/http" || name == "lazy"
@@ -87,7 +87,7 @@ func streamsRequireSameBy(t *testing.T, opts []guardhttp.Option, writers ...stri
 					}
 					streamsRequireReplay(t, bare, ours, play)
 				}
-				if !late { // others do not send it without us, and do with us: then a retry gets it, too
+				if !late { // some send it only if the answer is kept: a retry gets what was sent
 					for _, play := range streamsLate() {
 						key := rand.Text()
 						streamsRequireRetry(t, ours, play, key, ours.perform(t, play, key, true))
