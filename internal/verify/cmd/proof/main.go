@@ -71,14 +71,19 @@ func run(args []string, out io.Writer) error {
 		if err := flags.Parse(args[1:]); err != nil {
 			return err
 		}
-		c := console{out: out, args: flags.Args()}
+		record := &recorder{out: out}
+		c := console{out: record, args: flags.Args()}
 		if len(c.args) > 0 && p.name != "mutants" {
 			return fmt.Errorf("%s takes no argument %q", p.name, c.args[0])
 		}
 		if err := c.install(ctx, p.needs...); err != nil {
 			return err
 		}
-		return start(ctx, c)
+		err := start(ctx, c)
+		if err != nil {
+			showFailures(out, &record.seen)
+		}
+		return err
 	}
 	return fmt.Errorf("no part is called %q: -h shows their names", args[0])
 }

@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"slices"
 	"time"
 )
 
@@ -37,6 +38,7 @@ func parts() []part {
 		{"long", "the tests named TestLong: 5 minutes; with -weekly those named TestWeekly as well", []string{"redis", "postgres", "mysql", "etcd", "oldest-etcd", "fleets", "shells"}, long},
 		{"short", "the command, the examples, the benchmarks, and the short forms of the folders of internal/verify: 5 minutes", []string{"redis", "postgres", "mysql", "etcd", "oldest-etcd", "rabbitmq", "promtool", "spin", "chromium", "fleets", "shells"}, short},
 		{"check", "what make check runs: short forms of all that is named here: 12 minutes", []string{"redis", "postgres", "mysql", "etcd", "oldest-etcd", "rabbitmq", "promtool", "spin", "chromium", "fleets", "shells"}, check},
+		{"failed", "the tests that failed, and why, from what go test has printed, on the standard input", nil, failed},
 		{"screenshots", "the pictures of the page for operators in docs/, taken in Chromium", []string{"chromium"}, screenshots},
 		{"release", "what docs/development.md says of releasing, tried with a module proxy in a folder: 3 minutes", nil, release},
 	}
@@ -44,11 +46,11 @@ func parts() []part {
 
 func sim(f *flag.FlagSet) runFunc {
 	seeds := f.Int("seeds", 5000, "how many seeds for each backend")
-	short := f.Bool("short", false, "180 seeds in all, and what finds out when the simulation is broken")
+	short := f.Bool("short", false, "72 seeds in all, and what finds out when the simulation is broken")
 	return func(ctx context.Context, c console) error {
 		if *short {
-			c.say("the simulation: 180 seeds, and what finds out when it is broken")
-			return c.test(ctx, "-timeout", "15m", "-skip", "^TestWeekly_", verify+"simulation")
+			c.say("the simulation: 72 seeds, and what finds out when it is broken")
+			return c.test(ctx, slices.Concat(goTest, exceptWeekly, []string{verify + "simulation"})...)
 		}
 		return c.with(fmt.Sprint("ONERUN_SIM_SEEDS=", *seeds)).test(ctx, "-timeout", "60m", "-run", "Simulation", verify+"simulation")
 	}
