@@ -40,11 +40,11 @@ TESTED := ./... $(PARTS:%=./%/...) $(addprefix ./internal/verify/,postgres mysql
 # With ONERUN_REQUIRE_REDIS, a test that finds no redis-server fails instead of being skipped; the
 # other variables are for PostgreSQL, MariaDB and etcd. The demo traces with -tags trace. -w leaves
 # out what only debuggers read, which links faster. The race detector would let each test binary
-# sleep for a second at its end. GOGC=200 saves a tenth of the processor time.
+# sleep for a second at its end. GOGC=200 saves a tenth of the processor time. make lint runs vet.
 # SQLite itself, which is C in Go, is compiled without the detector, in half the time.
 RACE := -race -gcflags=modernc.org/sqlite/lib=-race=false -tags trace
 GOTEST := GORACE=atexit_sleep_ms=0 GOGC=200 ONERUN_REQUIRE_REDIS=1 ONERUN_REQUIRE_POSTGRES=1 ONERUN_REQUIRE_MYSQL=1 ONERUN_REQUIRE_ETCD=1 \
-	go test $(RACE) -shuffle=on -timeout 15m -ldflags=-w
+	go test $(RACE) -shuffle=on -timeout 15m -ldflags=-w -vet=off
 
 # Two packages at a time: with three, the test is a fourth shorter, but tests that depend on the
 # clock fail now and then, because the processors are busy all the time.

@@ -2,4 +2,4 @@
 
 package simulation_test
 
-const seedsByDefault uint64 = 75 // of single and reentrant: 180 with those of redlock
+const seedsByDefault uint64 = 30 // of single and reentrant: 72 with those of redlock

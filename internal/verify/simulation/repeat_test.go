@@ -17,7 +17,7 @@ import (
 func TestSimulation_repeatsItself(t *testing.T) {
 	const tries = 10
 	for _, b := range append(backends, sharing) {
-		for seed := range min(seedsByDefault/5, 15) {
+		for seed := range min(seedsByDefault, 4) {
 			seen := map[string]bool{}
 			again := false
 			for n := 0; n < tries && !again; n++ {

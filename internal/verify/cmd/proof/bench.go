@@ -61,20 +61,24 @@ func bench(f *flag.FlagSet) runFunc {
 	}
 }
 
+// benchShort compiles the benchmarks of bench once. The second and the third command write what the
+// table is made of.
 func benchShort(ctx context.Context, c console) error {
 	c.say("benchmarks, a few rounds each, so that they cannot rot")
-	for _, b := range []benchmark{
-		{"", ".", ". -benchtime 20x ./backend/memory ./backend/single"},
-		{"", "bench", "'RedLock$|Reentrant$|HTTP|Asynq|Frozen$/impl=onerun' -benchtime 10x ./..."},
-		{"", "bench", "'[Cc]ontended$|RedLock$|Alone$|HandOff|Readers|Limits' -short -benchtime 20x -timeout 5m . >short.out || { cat short.out; exit 1; }"},
-		{"", "bench", "'Waiters|Held|Processes' -short -benchtime 1x -timeout 5m . >>short.out || { cat short.out; exit 1; }"},
-		{"", "bench", "'Postgres|MySQL|SQLite' -benchtime 10x ."},
+	for _, script := range []string{
+		"go test -vet=off -ldflags=-w -run '^$' -bench . -benchtime 20x ./backend/memory ./backend/single",
+		"cd bench && go test -vet=off -ldflags=-w -c -o bench.test . && rm -f short.out",
+		benchTest + "'RedLock$|Reentrant$|HTTP|Asynq|Frozen$/impl=onerun' -test.benchtime 10x",
+		benchTest + "'[Cc]ontended$|RedLock$|Alone$|HandOff|Readers|Limits' -test.short -test.benchtime 20x >>short.out || { cat short.out; exit 1; }",
+		benchTest + "'Waiters|Held|Processes' -test.short -test.benchtime 1x >>short.out || { cat short.out; exit 1; }",
+		benchTest + "'Postgres|MySQL|SQLite' -test.benchtime 10x",
+		"cd bench && go run ./table <short.out",
 	} {
-		if err := b.run(ctx, c); err != nil {
+		if err := c.sh(ctx, script); err != nil {
 			return err
 		}
 	}
-	return c.sh(ctx, "cd bench && go run ./table <short.out")
+	return nil
 }
 
 func rounds(f *flag.FlagSet) runFunc {

@@ -39,7 +39,8 @@ var longest = []string{
 
 // goTest is how tests run that depend on the clock. The demo traces with -tags trace,
 // and examples have SQL with -tags sql; -w leaves out what only debuggers read, which links faster.
-var goTest = []string{"-tags", "trace,sql", "-shuffle=on", "-timeout", "15m", "-ldflags=-w"}
+// make lint runs go vet.
+var goTest = []string{"-tags", "trace,sql", "-shuffle=on", "-timeout", "15m", "-ldflags=-w", "-vet=off"}
 
 // fourAtATime is for tests that wait for servers and clocks most of the time. So many packages
 // keep two processors busy.
@@ -258,7 +259,7 @@ func fuzz(f *flag.FlagSet) runFunc {
 			binary := filepath.Join(root, "bin", "fuzz.test")
 			build, time := []string{"-c", "-fuzz=.", "-o", binary, "./" + p.folder}, *long
 			if *short {
-				build, time = []string{"-c", "-o", binary, "./" + p.folder}, p.inputs
+				build, time = []string{"-c", "-vet=off", "-ldflags=-w", "-o", binary, "./" + p.folder}, p.inputs
 			}
 			if err := c.test(ctx, build...); err != nil {
 				return err
