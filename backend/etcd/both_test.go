@@ -12,7 +12,7 @@ import (
 )
 
 // A fleet moves from another backend to etcd, and back.
-func TestLong_both(t *testing.T) {
+func TestWeekly_both(t *testing.T) {
 	leftout.IfShort(t)
 	t.Parallel()
 	server := etcdtest.Start(t)

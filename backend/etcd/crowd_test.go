@@ -53,9 +53,9 @@ func hold(t *testing.T, l *etcd.Locker, name string, n int, ttl time.Duration) *
 func (c *crowd) claim(l *etcd.Locker) (stop func()) {
 	ctx, cancel := context.WithCancel(c.t.Context())
 	var claimants sync.WaitGroup
-	for range 4 {
+	for range 2 {
 		claimants.Go(func() {
-			for ; ctx.Err() == nil; time.Sleep(5 * time.Millisecond) {
+			for ; ctx.Err() == nil; time.Sleep(20 * time.Millisecond) {
 				if request, any := c.next(); any {
 					c.try(ctx, l, request)
 				}
@@ -89,7 +89,7 @@ func (c *crowd) try(ctx context.Context, l *etcd.Locker, request driver.Claim) {
 	defer c.mu.Unlock()
 	c.granted[request.Key] = answer
 	c.claims = slices.DeleteFunc(c.claims, func(other driver.Claim) bool { return other.Key == request.Key })
-	if c.leases[request.Key].Context().Err() == nil {
+	if c.leases[request.Key].Valid() { // the context of a process that was paused may end later
 		c.overlap++
 	}
 }

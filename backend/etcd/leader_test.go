@@ -21,7 +21,7 @@ import (
 // The leader of three servers is killed, or frozen, with a thousand leases held. None is lost, and
 // none is granted to another process. The keys of dead holders are free after their TTL: soon if
 // the leader stays, and after up to another TTL if there is a new one. With -v, it says how long.
-func TestLong_theLeaderIsKilledAndFrozen(t *testing.T) {
+func TestWeekly_theLeaderIsKilledAndFrozen(t *testing.T) {
 	leftout.IfShort(t)
 	for name, fault := range map[string]func(t *testing.T, s *etcdtest.Server) (repair func()){
 		"killed": func(t *testing.T, s *etcdtest.Server) func() {

@@ -17,7 +17,7 @@ import (
 // needs.
 func TestAppend_toALogThatWasLonger(t *testing.T) {
 	t.Parallel()
-	const surplus, writers = 3000, 30
+	const surplus, writers = 600, 10
 	l := etcd.New(connect(t, etcdtest.Start(t)))
 	entry := func(i int) driver.Entry { return driver.Entry{At: int64(i + 1), Record: fmt.Append(nil, i)} }
 	var filling sync.WaitGroup

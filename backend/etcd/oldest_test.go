@@ -15,7 +15,7 @@ import (
 )
 
 // Debian's server works as well, and the Guard warns of its faults.
-func TestLong_oldestServer(t *testing.T) {
+func TestWeekly_oldestServer(t *testing.T) {
 	leftout.IfShort(t)
 	t.Parallel()
 	server := etcdtest.StartOldest(t)
@@ -23,7 +23,7 @@ func TestLong_oldestServer(t *testing.T) {
 
 	status, err := connect(t, server).Status(within(t, 20*time.Second), server.Endpoints()[0])
 	require.NoError(t, err)
-	client, logins := login(t, server)
+	client, logins := login(t, 0, server)
 	l, claims := etcd.New(client), []driver.Claim{claim("a"), claim("b")}
 	for _, c := range claims {
 		awaitGrant(t, l, c)

@@ -35,7 +35,7 @@ func TestLong_aSnapshotIsRestored(t *testing.T) {
 			l := etcd.New(client)
 			g, err := guard.New(l, guard.WithTTL(9*time.Second))
 			require.NoError(t, err)
-			old, err := g.Acquire(t.Context(), "old", guard.WithTTL(time.Minute))
+			old, err := g.Acquire(t.Context(), "old", guard.WithTTL(long))
 			require.NoError(t, err)
 			data := snapshot(t, client)
 			newer, err := g.Acquire(t.Context(), "newer")
@@ -50,7 +50,7 @@ func TestLong_aSnapshotIsRestored(t *testing.T) {
 			another, err := other.Acquire(t.Context(), "another")
 			require.NoError(t, err)
 			go func() {
-				woken <- other.Do(t.Context(), "old", func(context.Context) error { return nil }, guard.WithWait(time.Minute))
+				woken <- other.Do(t.Context(), "old", func(context.Context) error { return nil }, guard.WithWait(2*time.Minute)) // less than half of the TTL of the holder
 			}()
 			<-watching.began
 
@@ -61,16 +61,14 @@ func TestLong_aSnapshotIsRestored(t *testing.T) {
 			server.Restart(t)
 			wire.repair()
 			for _, lost := range []*guard.Lease{newer, another} {
-				require.Eventually(t, func() bool { return lost.Context().Err() != nil }, 30*time.Second, 10*time.Millisecond)
+				require.Eventually(t, func() bool { return lost.Context().Err() != nil }, time.Minute, 10*time.Millisecond)
 				require.ErrorIs(t, context.Cause(lost.Context()), guard.ErrLost)
 				require.ErrorIs(t, lost.Release(t.Context()), guard.ErrLost)
 			}
 			require.Greater(t, lastFence(t, l, 1), last)
 			require.NoError(t, context.Cause(old.Context()))
-			began := time.Now()
 			require.NoError(t, old.Release(t.Context()))
 			require.NoError(t, <-woken)
-			require.Less(t, time.Since(began), 2*time.Second)
 			require.Equal(t, options == nil, len(l.Warnings(t.Context())) > 0)
 			require.NoError(t, g.Close(t.Context()))
 			require.NoError(t, other.Close(t.Context()))
@@ -110,7 +108,7 @@ func lastFence(t testing.TB, l *etcd.Locker, n int) (fence uint64) {
 		next := awaitGrant(t, l, c).Fence
 		require.Greater(t, next, fence)
 		fence = next
-		held, err := l.Release(within(t, 10*time.Second), c, driver.After{})
+		held, err := l.Release(within(t, 20*time.Second), c, driver.After{})
 		require.NoError(t, err)
 		require.True(t, held)
 	}
