@@ -4,7 +4,6 @@ import (
 	"context"
 	"io"
 	"os"
-	"sync"
 	"testing"
 	"time"
 
@@ -41,18 +40,13 @@ func TestLong_aSnapshotIsRestored(t *testing.T) {
 			newer, err := g.Acquire(t.Context(), "newer")
 			require.NoError(t, err)
 			last := lastFence(t, l, 20)
-			// The renewals of its own lease tell a waiting process that the revision went back.
-			// It reconnects when the server has a leader: one without would end the watch.
-			wire, woken := &line{}, make(chan error, 1)
-			watching := &watching{Locker: etcd.New(connectBy(t, wire, server)), began: make(chan struct{})}
-			other, err := guard.New(watching, guard.WithTTL(9*time.Second))
-			require.NoError(t, err)
-			another, err := other.Acquire(t.Context(), "another")
-			require.NoError(t, err)
-			go func() {
-				woken <- other.Do(t.Context(), "old", func(context.Context) error { return nil }, guard.WithWait(2*time.Minute)) // less than half of the TTL of the holder
-			}()
-			<-watching.began
+			// Its other claims tell a waiting process that the revision went back. It reconnects
+			// when the server has a leader: one without would end the watch.
+			wire, notified := &line{}, make(chan struct{}, 100)
+			waiting := etcd.New(connectBy(t, wire, server))
+			awaitGrant(t, waiting, claim("before"))
+			defer waiting.Subscribe("old", "", func(time.Duration) { notified <- struct{}{} })()
+			<-notified
 
 			wire.cut()
 			server.Kill()
@@ -60,34 +54,22 @@ func TestLong_aSnapshotIsRestored(t *testing.T) {
 			time.Sleep(3 * time.Second) // or fences are still ahead of clocks, see clock.next
 			server.Restart(t)
 			wire.repair()
-			for _, lost := range []*guard.Lease{newer, another} {
-				require.Eventually(t, func() bool { return lost.Context().Err() != nil }, time.Minute, 10*time.Millisecond)
-				require.ErrorIs(t, context.Cause(lost.Context()), guard.ErrLost)
-				require.ErrorIs(t, lost.Release(t.Context()), guard.ErrLost)
-			}
+			require.Eventually(t, func() bool { return newer.Context().Err() != nil }, time.Minute, 10*time.Millisecond)
+			require.ErrorIs(t, context.Cause(newer.Context()), guard.ErrLost)
+			require.ErrorIs(t, newer.Release(t.Context()), guard.ErrLost)
 			require.Greater(t, lastFence(t, l, 1), last)
 			require.NoError(t, context.Cause(old.Context()))
+			awaitGrant(t, waiting, claim("after"))
 			require.NoError(t, old.Release(t.Context()))
-			require.NoError(t, <-woken)
+			select {
+			case <-notified:
+			case <-time.After(time.Minute):
+				require.Fail(t, "the waiter was not notified")
+			}
 			require.Equal(t, options == nil, len(l.Warnings(t.Context())) > 0)
 			require.NoError(t, g.Close(t.Context()))
-			require.NoError(t, other.Close(t.Context()))
 		})
 	}
-}
-
-// A watching Locker tells when its first watch has begun.
-type watching struct {
-	*etcd.Locker
-	once  sync.Once
-	began chan struct{}
-}
-
-func (w *watching) Subscribe(key, id string, notify func(in time.Duration)) (stop func()) {
-	return w.Locker.Subscribe(key, id, func(in time.Duration) {
-		w.once.Do(func() { close(w.began) })
-		notify(in)
-	})
 }
 
 func snapshot(t testing.TB, client *clientv3.Client) []byte {
