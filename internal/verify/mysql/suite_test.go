@@ -28,7 +28,7 @@ func TestSuite(t *testing.T) {
 }
 
 // What a DSN can say makes no difference.
-func TestLong_suiteWithOtherSessions(t *testing.T) {
+func TestWeekly_suiteWithOtherSessions(t *testing.T) {
 	leftout.IfShort(t)
 	t.Parallel()
 	server := mysqltest.Start(t)
@@ -46,15 +46,8 @@ func TestLong_suiteWithOtherSessions(t *testing.T) {
 	}
 }
 
-// A fleet that moves from Redis to MySQL, or back, has both for a while.
-func TestLong_suiteWhileAFleetMovesFromRedis(t *testing.T) {
-	leftout.IfShort(t)
-	t.Parallel()
-	sqltest.RunMove(t, sqltest.Redis(t), suite(t, stores(t)(t)))
-}
-
 // A fleet that moves from MySQL to PostgreSQL, or back, has both for a while.
-func TestLong_suiteWhileAFleetMovesToPostgreSQL(t *testing.T) {
+func TestWeekly_suiteWhileAFleetMovesToPostgreSQL(t *testing.T) {
 	leftout.IfShort(t)
 	t.Parallel()
 	to := postgrestest.Start(t)

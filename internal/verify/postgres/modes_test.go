@@ -7,7 +7,8 @@ import (
 	"github.com/seed-1795987d/onerun/internal/testkit/sqltest"
 )
 
-// How a statement goes out and how the server writes bytes make no difference.
+// How a statement goes out and how the server writes bytes make no difference, and neither do the
+// driver and a proxy.
 func eachModeOfPgxAndEachByteaOutput(t *testing.T, server *postgrestest.Server) {
 	dsn := server.Database(t)
 	for _, mode := range []string{"cache_statement", "cache_describe", "describe_exec", "exec", "simple_protocol"} {
@@ -19,5 +20,15 @@ func eachModeOfPgxAndEachByteaOutput(t *testing.T, server *postgrestest.Server) 
 				sqltest.Usual(t, s, l, l)
 			})
 		}
+	}
+	for name, s := range map[string]*sqltest.Store{
+		"PgBouncer": store(server, server.StartPooler(t)),
+		"lib/pq":    byPQ(server, dsn),
+	} {
+		t.Run(name, func(t *testing.T) {
+			l, db := s.Migrated(t)
+			exec(t, db, s.Empty)
+			sqltest.Usual(t, s, l, l)
+		})
 	}
 }

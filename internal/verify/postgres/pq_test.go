@@ -44,11 +44,15 @@ func listenToByPQ(dsn string) postgres.ListenFunc {
 }
 
 // The backend needs nothing of pgx.
-func TestLong_suiteOnLibPQ(t *testing.T) {
+func TestWeekly_suiteOnLibPQ(t *testing.T) {
 	leftout.IfShort(t)
 	t.Parallel()
 	server := postgrestest.Start(t)
-	s := store(server, "", postgres.WithListener(listenToByPQ(server.DSN())))
-	s.Open = func(sqltest.DialFunc) (*sql.DB, error) { return sql.Open("postgres", server.DSN()) }
-	guardtest.Run(t, suite(t, s))
+	guardtest.Run(t, suite(t, byPQ(server, server.DSN())))
+}
+
+func byPQ(server *postgrestest.Server, dsn string) *sqltest.Store {
+	s := store(server, "", postgres.WithListener(listenToByPQ(dsn)))
+	s.Open = func(sqltest.DialFunc) (*sql.DB, error) { return sql.Open("postgres", dsn) }
+	return s
 }

@@ -16,7 +16,7 @@ func TestSuite(t *testing.T) {
 }
 
 // Through PgBouncer in transaction mode, each statement may run in another session.
-func TestLong_suiteThroughThePooler(t *testing.T) {
+func TestWeekly_suiteThroughThePooler(t *testing.T) {
 	leftout.IfShort(t)
 	t.Parallel()
 	server := postgrestest.Start(t)
@@ -26,7 +26,7 @@ func TestLong_suiteThroughThePooler(t *testing.T) {
 }
 
 // A statement of a higher isolation level fails if another one has written its row meanwhile.
-func TestLong_suiteInSerializableTransactions(t *testing.T) {
+func TestWeekly_suiteInSerializableTransactions(t *testing.T) {
 	leftout.IfShort(t)
 	t.Parallel()
 	server := postgrestest.Start(t)
@@ -34,7 +34,7 @@ func TestLong_suiteInSerializableTransactions(t *testing.T) {
 }
 
 // A fleet that moves from Redis to PostgreSQL, or back, has both for a while.
-func TestLong_suiteWhileAFleetMovesFromRedis(t *testing.T) {
+func TestWeekly_suiteWhileAFleetMovesFromRedis(t *testing.T) {
 	leftout.IfShort(t)
 	t.Parallel()
 	sqltest.RunMove(t, sqltest.Redis(t), suite(t, ownStore(t)))

@@ -34,7 +34,7 @@ func TestLong_lockedByAnotherProgram(t *testing.T) {
 		lost        bool
 	}{
 		"for a fourth of the TTL": {5 * time.Second, 20 * time.Second, false},
-		"for three TTLs":          {18 * time.Second, 6 * time.Second, true},
+		"for three TTLs":          {6 * time.Second, 2 * time.Second, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
