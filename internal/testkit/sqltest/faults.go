@@ -99,41 +99,43 @@ func connectionsAreCut(t *testing.T, s *Store) {
 	require.Positive(t, lines[0].cuts+lines[1].cuts, "no connection was cut")
 }
 
-// Callers that want a slow store, and leave, cost no held lease.
+// A renewal does not wait behind callers that want a slow store, and leave.
 func claimsStarveNoRenewals(t *testing.T, s *Store, connections int) {
-	const ttl, held = 4 * time.Second, 20
+	const held, renewals = 20, 3
 	var slow line
 	db := s.dialed(t, slow.dial)
 	db.SetMaxOpenConns(connections)
 	l := s.New(db)
 	require.NoError(t, l.Migrate(t.Context()))
-	g, err := guard.New(l, guard.WithTTL(ttl))
-	require.NoError(t, err)
-	var leases []*guard.Lease
+	var claims []driver.Claim
 	for i := range held {
-		lease, err := g.Acquire(t.Context(), fmt.Sprint("held", i))
-		require.NoError(t, err)
-		leases = append(leases, lease)
+		claims = append(claims, MustAcquire(t, l, Claim(fmt.Sprint("held", i), Long)).Claim)
 	}
 	slow.delay.Store(int64(400 * time.Millisecond))
 	slow.dials.Store(0)
 	var callers sync.WaitGroup
-	for i := range 200 * 3 * int(ttl/time.Second) / 2 {
-		callers.Go(func() {
-			ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-			defer cancel()
-			_ = g.Do(ctx, fmt.Sprint("call", i), func(context.Context) error { return nil })
+	calling, stop := context.WithCancel(t.Context())
+	callers.Go(func() {
+		for i := 0; calling.Err() == nil; i++ {
+			callers.Go(func() {
+				ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+				defer cancel()
+				_, _ = l.TryAcquire(ctx, Claim(fmt.Sprint("call", i), Long))
+			})
+			time.Sleep(5 * time.Millisecond)
+		}
+	})
+	time.Sleep(time.Second) // many callers wait
+	for range renewals {
+		before := slow.replied.Load()
+		driver.Await(Within(t, time.Minute), l, driver.OpRenew, claims, driver.After{}, func(_ int, a driver.Answer, err error) {
+			require.NoError(t, err)
+			require.True(t, a.Held)
 		})
-		time.Sleep(5 * time.Millisecond)
+		// Among callers, it would wait for some 100.
+		require.Less(t, slow.replied.Load()-before, int64(50), "replies before that of a renewal")
 	}
+	stop()
 	callers.Wait()
-	for _, lease := range leases {
-		require.NoError(t, context.Cause(lease.Context()))
-	}
 	require.Less(t, slow.dials.Load(), int64(3*connections), "statements whose callers have left keep their connection")
-	slow.delay.Store(0)
-	for _, lease := range leases {
-		require.NoError(t, lease.Release(t.Context()))
-	}
-	require.NoError(t, g.Close(t.Context()))
 }
