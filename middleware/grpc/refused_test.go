@@ -266,7 +266,8 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// New refuses what cannot work, and names it.
+// New refuses what cannot work, and names it. The options of package idempotency are refused in one
+// place, which the tests of guardhttp prove.
 func TestNew_refusesWhatCannotWork(t *testing.T) {
 	t.Parallel()
 	g := newGuard(t, memory.New())
@@ -281,24 +282,15 @@ func TestNew_refusesWhatCannotWork(t *testing.T) {
 		"nil option":            {"Option", []guardgrpc.Option{nil, global}},
 		"no method":             {"WithMethods", []guardgrpc.Option{guardgrpc.WithMethods(), global}},
 		"method":                {"WithMethods", []guardgrpc.Option{guardgrpc.WithMethods("Claim"), global}},
-		"mode":                  {"WithMode", []guardgrpc.Option{idempotency.WithMode(3), global}},
-		"wait":                  {"WithWait", []guardgrpc.Option{idempotency.WithWait(-1), global}},
-		"waiters":               {"WithMaxWaiters", []guardgrpc.Option{idempotency.WithMaxWaiters(1, 2), global}},
 		"scope records, global": {"WithMaxScopeRecords", []guardgrpc.Option{idempotency.WithMaxScopeRecords(1), global}},
 		"scope waiters, global": {"WithMaxScopeWaiters", []guardgrpc.Option{idempotency.WithMaxScopeWaiters(1), global}},
 		"scope waiters": {
 			"WithMaxScopeWaiters",
 			[]guardgrpc.Option{guardgrpc.WithScope(tenant), idempotency.WithMaxWaiters(5, 2), idempotency.WithMaxScopeWaiters(6)},
 		},
-		"once":        {"WithOnce", []guardgrpc.Option{idempotency.WithOnce(11 * 365 * 24 * time.Hour), global}},
-		"max hold":    {"WithMaxHold", []guardgrpc.Option{idempotency.WithMaxHold(0), global}},
-		"retry after": {"WithRetryAfter", []guardgrpc.Option{idempotency.WithRetryAfter(0), global}},
-		"answer":      {"WithMaxAnswer", []guardgrpc.Option{idempotency.WithMaxAnswer(9 << 20), global}},
 		"policy":      {"WithPolicy", []guardgrpc.Option{guardgrpc.WithPolicy(nil), global}},
-		"group":       {"WithGroup", []guardgrpc.Option{idempotency.WithGroup(""), global}},
 		"no metadata": {"WithoutMetadata", []guardgrpc.Option{guardgrpc.WithoutMetadata(), global}},
 		"metadata":    {"WithoutMetadata", []guardgrpc.Option{guardgrpc.WithoutMetadata("x a"), global}},
-		"encryption":  {"WithEncryption", []guardgrpc.Option{idempotency.WithEncryption(), global}},
 		"fingerprint": {"WithFingerprint", []guardgrpc.Option{idempotency.WithMode(idempotency.Exclusive), global, guardgrpc.WithFingerprint(
 			func(context.Context, *grpc.UnaryServerInfo, any) ([]byte, error) { return nil, nil })}},
 		"after the record, exclusive": {

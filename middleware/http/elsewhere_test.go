@@ -170,17 +170,6 @@ func TestElsewhere_anAnswerPastTheMiddleware(t *testing.T) {
 	}
 }
 
-// httptest.ResponseRecorder is a writer of net/http.
-func TestElsewhere_aRecorderOfTests(t *testing.T) {
-	t.Parallel()
-	h, _ := lifeIdempotent(t, lifeGuard(t, memory.New()), func(http.ResponseWriter, *http.Request) {})
-	for _, replayed := range []string{"", "true"} {
-		response := call(h, "/", "X-Tenant", "a")
-		require.Equal(t, http.StatusOK, response.Code)
-		require.Equal(t, replayed, response.Header().Get("Idempotency-Replayed"))
-	}
-}
-
 // A call of gRPC that has failed has status 200, so a kept answer would be wrong.
 func TestElsewhere_aCallOfGRPC(t *testing.T) {
 	t.Parallel()

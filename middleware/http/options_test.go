@@ -19,15 +19,6 @@ import (
 	"github.com/seed-1795987d/onerun/middleware/idempotency"
 )
 
-// optionsGuard returns a Guard that needs no server.
-func optionsGuard(t *testing.T) *guard.Guard {
-	t.Helper()
-	g, err := guard.New(memory.New(), guard.WithNamespace("test"))
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, g.Close(context.Background())) })
-	return g
-}
-
 // optionsNamed returns the settings that an error names.
 func optionsNamed(t *testing.T, err error) []string {
 	t.Helper()
@@ -56,7 +47,7 @@ func optionsFingerprint(*http.Request, []byte) ([]byte, error) { return nil, nil
 
 func TestOptions_thatCannotWork(t *testing.T) {
 	t.Parallel()
-	g := optionsGuard(t)
+	g := lifeGuard(t, memory.New())
 	key := func(id string, size int) idempotency.EncryptionKey {
 		return idempotency.EncryptionKey{ID: id, Secret: []byte(strings.Repeat("\xa7", size))}
 	}
@@ -160,7 +151,7 @@ func TestOptions_allThatCannotWorkAreNamed(t *testing.T) {
 // Also those that are the lease's.
 func TestOptions_thoseOfTheLeaseAreNamedWithTheOthers(t *testing.T) {
 	t.Parallel()
-	_, err := guardhttp.New(optionsGuard(t), guardhttp.IdempotencyKey, idempotency.WithGlobalKeys(), guardhttp.WithMaxBody(-1), idempotency.WithLease(guard.WithName("\x00")),
+	_, err := guardhttp.New(lifeGuard(t, memory.New()), guardhttp.IdempotencyKey, idempotency.WithGlobalKeys(), guardhttp.WithMaxBody(-1), idempotency.WithLease(guard.WithName("\x00")),
 		idempotency.WithLease(guard.WithTTL(1)))
 	require.Subset(t, optionsNamed(t, err), []string{"WithMaxBody", "WithName"})
 }
@@ -195,23 +186,11 @@ func TestOptions_thatWork(t *testing.T) {
 	}
 }
 
-// WithRerun decides about answers that cannot be replayed: it has no effect if none is kept.
-func TestOptions_rerunIfDuplicatesAreRejected(t *testing.T) {
-	t.Parallel()
-	wrap, err := guardhttp.New(optionsGuard(t), guardhttp.IdempotencyKey, idempotency.WithGlobalKeys(), idempotency.WithMode(idempotency.Reject), idempotency.WithRerun())
-	require.NoError(t, err)
-	ran := 0
-	h := wrap(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { ran++ }))
-	require.Equal(t, http.StatusOK, call(h, "/a").Code)
-	require.Equal(t, http.StatusConflict, call(h, "/a").Code)
-	require.Equal(t, 1, ran)
-}
-
 // What the caller does with its slice afterwards is of no account.
 func TestOptions_methodsAreCopied(t *testing.T) {
 	t.Parallel()
 	methods := []string{http.MethodPost, http.MethodPut}
-	idempotent, err := guardhttp.New(optionsGuard(t), guardhttp.IdempotencyKey, idempotency.WithGlobalKeys(), guardhttp.WithMethods(methods...))
+	idempotent, err := guardhttp.New(lifeGuard(t, memory.New()), guardhttp.IdempotencyKey, idempotency.WithGlobalKeys(), guardhttp.WithMethods(methods...))
 	require.NoError(t, err)
 	methods[0] = http.MethodGet
 	ran := 0
@@ -225,7 +204,7 @@ func TestOptions_methodsAreCopied(t *testing.T) {
 // One middleware wraps several handlers, and a nil request body is an empty one.
 func TestOptions_oneMiddlewareForSeveralHandlers(t *testing.T) {
 	t.Parallel()
-	idempotent, err := guardhttp.New(optionsGuard(t), guardhttp.IdempotencyKey, idempotency.WithGlobalKeys())
+	idempotent, err := guardhttp.New(lifeGuard(t, memory.New()), guardhttp.IdempotencyKey, idempotency.WithGlobalKeys())
 	require.NoError(t, err)
 	mux := http.NewServeMux()
 	for _, path := range []string{"/a", "/b"} {
@@ -254,7 +233,7 @@ func TestOptions_policies(t *testing.T) {
 	}
 
 	var seen http.Header
-	idempotent, err := guardhttp.New(optionsGuard(t), guardhttp.IdempotencyKey, idempotency.WithGlobalKeys(),
+	idempotent, err := guardhttp.New(lifeGuard(t, memory.New()), guardhttp.IdempotencyKey, idempotency.WithGlobalKeys(),
 		guardhttp.WithPolicy(func(status int, header http.Header) bool {
 			seen = header
 			return status != http.StatusAccepted
@@ -281,7 +260,7 @@ func TestOptions_policies(t *testing.T) {
 // The zero values that the tables call defaults mean off.
 func TestOptions_zeroIsOff(t *testing.T) {
 	t.Parallel()
-	_, err := guardhttp.New(optionsGuard(t), guardhttp.IdempotencyKey, idempotency.WithGlobalKeys(),
+	_, err := guardhttp.New(lifeGuard(t, memory.New()), guardhttp.IdempotencyKey, idempotency.WithGlobalKeys(),
 		idempotency.WithWait(time.Second), idempotency.WithWait(0), idempotency.WithLease(guard.WithName("claim")), idempotency.WithLease(guard.WithName("")))
 	require.NoError(t, err)
 }
