@@ -35,7 +35,7 @@ type abandonment struct {
 func abandonments() []abandonment {
 	ends := []abandonment{
 		{name: "the context was cancelled", during: func(s *abandonScene) { s.cancel() }},
-		{name: "the context's deadline has passed", during: func(*abandonScene) { time.Sleep(time.Second) }},
+		{name: "the context's deadline has passed", during: func(*abandonScene) { time.Sleep(time.Second + time.Millisecond) }},
 		{name: "the Guard was closed", during: func(s *abandonScene) {
 			s.all.Go(func() { require.NoError(s.t, s.g.Close(context.WithoutCancel(s.t.Context()))) })
 			synctest.Wait()
@@ -93,7 +93,7 @@ func TestAcquire_undoesAnAnswerThatTheCallDoesNotUse(t *testing.T) {
 					}
 					return grant, err
 				}
-				s.play(store, append(answer.opts, guard.WithHook(end.hook)))
+				s.play(store, end.during == nil, append(answer.opts, guard.WithHook(end.hook)))
 				after := store.show(t)
 				require.Empty(t, after.Queue)
 				require.Empty(t, after.Wanted)
@@ -103,15 +103,17 @@ func TestAcquire_undoesAnAnswerThatTheCallDoesNotUse(t *testing.T) {
 	}
 }
 
-// play makes the call.
-func (s *abandonScene) play(store guard.Locker, opts []guard.Option) {
+// play makes the call. Its function may run only if the key could be granted before the call ended.
+func (s *abandonScene) play(store guard.Locker, mayRun bool, opts []guard.Option) {
 	var err error
 	s.g, err = guard.New(store, append(opts, guard.WithTTL(ttl))...)
 	require.NoError(s.t, err)
 	ctx, cancel := context.WithTimeout(s.t.Context(), time.Second)
 	defer cancel()
 	s.cancel = cancel
-	s.all.Go(func() { _ = s.g.Do(ctx, "k", nothing) })
+	s.all.Go(func() {
+		_ = s.g.Do(ctx, "k", func(context.Context) error { require.True(s.t, mayRun); return nil })
+	})
 	s.all.Wait()
 	synctest.Wait() // for the cleaner
 	require.NoError(s.t, s.g.Close(s.t.Context()))

@@ -7,7 +7,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-1795987d/onerun/guard"
@@ -26,6 +25,7 @@ func TestAcquire_countsValidityFromBeforeTheRequest(t *testing.T) {
 			require.Equal(t, delay, time.Since(start))
 			<-lease.Context().Done()
 			require.Equal(t, ttl-margin, time.Since(start))
+			require.Zero(t, store.count(driver.OpRenew))
 			require.ErrorIs(t, lease.Release(t.Context()), guard.ErrLost)
 		})
 	}
@@ -44,21 +44,6 @@ func TestAcquire_refusesAGrantThatComesTooLate(t *testing.T) {
 		require.Equal(t, driver.KindTimeout, as[*guard.StoreError](t, err).Kind)
 		synctest.Wait()
 		require.True(t, store.free("k"), "the Guard releases the late grant")
-	})
-}
-
-func TestAcquire_recognisesItsOwnClaimAfterALostReply(t *testing.T) {
-	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
-		store.OnAcquire = func(ctx context.Context, n int, c driver.Claim) (driver.Answer, error) {
-			grant, err := store.memory.TryAcquire(ctx, c)
-			if n == 1 {
-				return driver.Answer{}, errors.New("the reply was lost")
-			}
-			return grant, err
-		}
-		require.NoError(t, g.Do(t.Context(), "k", nothing))
-		require.Equal(t, 2, store.count(driver.OpAcquire))
-		require.True(t, store.free("k"), "the repeated claim counts once")
 	})
 }
 
@@ -124,55 +109,6 @@ func TestAcquire_cleansUpARequestThatArrivesMuchLater(t *testing.T) {
 	}
 }
 
-func TestAcquire_cleansUpARequestThatAThawedStoreServesAfterTheCleanUp(t *testing.T) {
-	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
-		thaw := time.Now().Add(1700 * time.Millisecond)
-		store.OnAcquire = func(ctx context.Context, _ int, c driver.Claim) (driver.Answer, error) {
-			go func() {
-				time.Sleep(time.Until(thaw) + time.Millisecond) // it is served last
-				_, _ = store.memory.TryAcquire(context.Background(), c)
-			}()
-			return driver.Answer{}, frozen(ctx)
-		}
-		store.OnRelease = func(ctx context.Context, _ int, c driver.Claim, after driver.After) (bool, error) {
-			select {
-			case <-time.After(time.Until(thaw)):
-				return store.memory.Release(ctx, c, after)
-			case <-ctx.Done():
-				return false, ctx.Err()
-			}
-		}
-		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-		defer cancel()
-		_, err := g.Acquire(ctx, "k")
-		require.ErrorIs(t, err, context.DeadlineExceeded)
-		time.Sleep(time.Until(thaw) + 2*time.Millisecond)
-		require.False(t, store.free("k"), "the late request has been granted by now")
-		time.Sleep(time.Second)
-		require.True(t, store.free("k"))
-	})
-}
-
-func TestAcquire_cleansUpALateRepetitionOfItsOwnRequest(t *testing.T) {
-	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
-		store.OnAcquire = func(ctx context.Context, n int, c driver.Claim) (driver.Answer, error) {
-			if n > 1 {
-				return store.memory.TryAcquire(ctx, c)
-			}
-			go func() { // the first request arrives after the release
-				time.Sleep(200 * time.Millisecond)
-				_, _ = store.memory.TryAcquire(context.Background(), c)
-			}()
-			return driver.Answer{}, errors.New("the connection was reset")
-		}
-		require.NoError(t, g.Do(t.Context(), "k", nothing))
-		time.Sleep(250 * time.Millisecond)
-		require.False(t, store.free("k"))
-		time.Sleep(time.Second)
-		require.True(t, store.free("k"))
-	})
-}
-
 // The first attempt got no answer, and it reaches the store only after the lease has ended. How
 // the lease ended makes no difference.
 func TestAcquire_cleansUpALateRepetitionHoweverTheLeaseEnds(t *testing.T) {
@@ -188,6 +124,10 @@ func TestAcquire_cleansUpALateRepetitionHoweverTheLeaseEnds(t *testing.T) {
 			_, err := store.memory.Release(t.Context(), c, driver.After{})
 			require.NoError(t, err)
 			require.ErrorIs(t, lease.Release(t.Context()), guard.ErrLost)
+			arrives()
+		},
+		"released": func(t *testing.T, _ *testStore, _ driver.Claim, lease *guard.Lease, arrives func()) {
+			require.NoError(t, lease.Release(t.Context()))
 			arrives()
 		},
 		"released after several attempts": func(t *testing.T, store *testStore, _ driver.Claim, lease *guard.Lease, arrives func()) {
@@ -227,59 +167,12 @@ func TestAcquire_cleansUpALateRepetitionHoweverTheLeaseEnds(t *testing.T) {
 	}
 }
 
-func TestAcquire_returnsAtOnceAndCleansUpWhenTheContextEnds(t *testing.T) {
-	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
-		store.OnAcquire = func(ctx context.Context, _ int, c driver.Claim) (driver.Answer, error) {
-			_, _ = store.memory.TryAcquire(context.Background(), c)
-			return driver.Answer{}, frozen(ctx)
-		}
-		mine := errors.New("I have changed my mind")
-		ctx, cancel := context.WithCancelCause(t.Context())
-		time.AfterFunc(time.Second, func() { cancel(mine) })
-		start := time.Now()
-		_, err := g.Acquire(ctx, "k")
-		require.Equal(t, time.Second, time.Since(start))
-		require.ErrorIs(t, err, context.Canceled)
-		require.ErrorIs(t, err, mine)
-		require.NotErrorIs(t, err, guard.ErrStore)
-		synctest.Wait()
-		require.True(t, store.free("k"))
-	})
-}
-
 func TestAcquire_doesNotAskIfTheContextHasEnded(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		require.ErrorIs(t, g.Do(ctx, "k", nothing), context.Canceled)
 		require.Zero(t, store.count(driver.OpAcquire))
-	})
-}
-
-func TestAcquire_releasesAGrantWhoseCallerHasGone(t *testing.T) {
-	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
-		ctx, cancel := context.WithCancel(t.Context())
-		store.OnAcquire = func(ctx context.Context, _ int, c driver.Claim) (driver.Answer, error) {
-			defer cancel()
-			return store.memory.TryAcquire(ctx, c)
-		}
-		require.ErrorIs(t, g.Do(ctx, "k", func(context.Context) error { t.Error("ran"); return nil }), context.Canceled)
-		synctest.Wait()
-		require.True(t, store.free("k"))
-	})
-}
-
-func TestAcquire_releasesAGrantThatComesAfterClose(t *testing.T) {
-	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
-		store.OnAcquire = func(ctx context.Context, _ int, c driver.Claim) (driver.Answer, error) {
-			go func() { assert.NoError(t, g.Close(context.Background())) }()
-			synctest.Wait()
-			return store.memory.TryAcquire(ctx, c)
-		}
-		err := g.Do(t.Context(), "k", func(context.Context) error { t.Error("ran"); return nil })
-		require.ErrorIs(t, err, guard.ErrClosed)
-		synctest.Wait()
-		require.True(t, store.free("k"))
 	})
 }
 
@@ -306,16 +199,6 @@ func TestAcquire_boundsAStoreThatDoesNotAnswer(t *testing.T) {
 	})
 }
 
-func TestWait_takesTheKeyWhenItIsReleased(t *testing.T) {
-	inBubble(t, func(t *testing.T, g *guard.Guard, _ *testStore) {
-		lease := hold(t, g, "k")
-		time.AfterFunc(3*time.Second, func() { require.NoError(t, lease.Release(t.Context())) })
-		start := time.Now()
-		require.NoError(t, g.Do(t.Context(), "k", nothing, guard.WithWait(time.Minute)))
-		require.InDelta(t, 3*time.Second, time.Since(start), float64(250*time.Millisecond))
-	})
-}
-
 func TestWait_asksAtTheEndOfTheHoldersLease(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 		dead := driver.Claim{Key: "k", ID: "dead", TTL: ttl}
@@ -324,30 +207,6 @@ func TestWait_asksAtTheEndOfTheHoldersLease(t *testing.T) {
 		start := time.Now()
 		require.NoError(t, g.Do(t.Context(), "k", nothing, guard.WithWait(time.Minute)))
 		require.InDelta(t, ttl, time.Since(start), float64(2*time.Millisecond))
-	})
-}
-
-func TestWait_endsWithBusy(t *testing.T) {
-	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
-		lease := hold(t, g, "k")
-		start := time.Now()
-		err := g.Do(t.Context(), "k", nothing, guard.WithWait(25*time.Second))
-		require.Equal(t, 25*time.Second, time.Since(start))
-		require.Equal(t, 25*time.Second, as[*guard.BusyError](t, err).Waited)
-		require.Less(t, store.count(driver.OpAcquire), 250, "the call does not poll too often")
-		require.NoError(t, lease.Release(t.Context()))
-	})
-}
-
-func TestWait_foreverEndsWithTheContext(t *testing.T) {
-	inBubble(t, func(t *testing.T, g *guard.Guard, _ *testStore) {
-		lease := hold(t, g, "k")
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
-		defer cancel()
-		start := time.Now()
-		require.ErrorIs(t, g.Do(ctx, "k", nothing, guard.WithWait(guard.Forever)), context.DeadlineExceeded)
-		require.Equal(t, 10*time.Minute, time.Since(start))
-		require.NoError(t, lease.Release(t.Context()))
 	})
 }
 

@@ -3,7 +3,6 @@ package guard_test
 import (
 	"context"
 	"errors"
-	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -105,30 +104,6 @@ func TestDetached_theCallerBoundsTheWaitAlone(t *testing.T) {
 			if c.ran && !errors.Is(err, guard.ErrClosed) && !errors.Is(err, guard.ErrLost) {
 				require.NoError(t, g.Do(t.Context(), "key", func(context.Context) error { return nil }), "the key is free")
 			}
-		})
-	}
-}
-
-// A panic and Goexit release the lease, although the caller's context has ended.
-func TestDetached_releasesIfTheFunctionDoesNotReturn(t *testing.T) {
-	for name, leave := range map[string]func(){"panic": func() { panic("on purpose") }, "goexit": runtime.Goexit} {
-		inTimeOf(t, name, func(t *testing.T) {
-			g, err := guard.New(memory.New())
-			require.NoError(t, err)
-			defer func() { require.NoError(t, g.Close(context.Background())) }()
-			caller, cancel := context.WithCancel(t.Context())
-			done := make(chan struct{})
-			go func() {
-				defer close(done)
-				defer func() { _ = recover() }()
-				_ = g.Do(caller, "key", func(context.Context) error {
-					cancel()
-					leave()
-					return nil
-				}, g.Adapter().Detached())
-			}()
-			<-done
-			require.NoError(t, g.Do(t.Context(), "key", func(context.Context) error { return nil }))
 		})
 	}
 }

@@ -3,10 +3,8 @@ package guard_test
 import (
 	"context"
 	"errors"
-	"runtime"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -62,15 +60,6 @@ func TestDo_busyErrorNamesTheHolderAndTheTimeLeft(t *testing.T) {
 	})
 }
 
-func TestDo_returnsTheFunctionsError(t *testing.T) {
-	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
-		mine := errors.New("mine")
-		err := g.Do(t.Context(), "k", func(context.Context) error { return mine })
-		require.Same(t, mine, err)
-		require.True(t, store.free("k"))
-	})
-}
-
 func TestName_isThatOfTheCallOrOfTheGuard(t *testing.T) {
 	g, err := guard.New(memory.New(), guard.WithName("nightly"))
 	require.NoError(t, err)
@@ -114,22 +103,6 @@ func TestDo_withOnceKeepsRepeatsOutForTheWindow(t *testing.T) {
 	})
 }
 
-func TestDo_withOnceLeavesNoMarkerIfTheRunDidNotSucceed(t *testing.T) {
-	failures := map[string]func(context.Context) error{
-		"error": func(context.Context) error { return errors.New("failed") },
-		"panic": func(context.Context) error { panic("failed") },
-	}
-	for name, f := range failures {
-		inBubbleOf(t, name, func(t *testing.T, g *guard.Guard, _ *testStore) {
-			func() {
-				defer func() { _ = recover() }()
-				require.Error(t, g.Do(t.Context(), "k", f, guard.WithOnce(time.Hour)))
-			}()
-			require.NoError(t, g.Do(t.Context(), "k", nothing, guard.WithOnce(time.Hour)))
-		})
-	}
-}
-
 func TestDo_withMinHoldKeepsTheKeyBusyHoweverSoonTheRunEnds(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, _ *testStore) {
 		require.Error(t, g.Do(t.Context(), "k", func(context.Context) error {
@@ -152,20 +125,12 @@ func TestDo_markerLastsForTheLongerOfWindowAndMinHold(t *testing.T) {
 func TestDo_releasesAndPropagatesAPanic(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 		cause := errors.New("cause")
-		require.PanicsWithError(t, "cause", func() {
-			_ = g.Do(t.Context(), "k", func(context.Context) error { panic(cause) })
-		})
-		require.True(t, store.free("k"))
-	})
-}
-
-func TestDo_releasesWhenTheGoroutineEnds(t *testing.T) {
-	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
-		go func() {
-			_ = g.Do(t.Context(), "k", func(context.Context) error { runtime.Goexit(); return nil })
-		}()
-		synctest.Wait()
-		require.True(t, store.free("k"))
+		for _, name := range []string{"Do", "DoAll"} {
+			require.PanicsWithError(t, "cause", func() {
+				_ = underLeases[name](g, t.Context(), func(context.Context) error { panic(cause) })
+			}, name)
+			require.True(t, store.free("a") && store.free("b"), name)
+		}
 	})
 }
 
@@ -193,17 +158,6 @@ func TestDoValue_returnsTheValue(t *testing.T) {
 		n, err = guard.DoValue(t.Context(), g, "k", func(context.Context) (int, error) { return 43, nil })
 		require.ErrorIs(t, err, guard.ErrDone)
 		require.Zero(t, n)
-	})
-}
-
-func TestNamespace_separatesKeys(t *testing.T) {
-	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
-		lease := hold(t, g, "k", guard.WithNamespace("a"))
-		require.Equal(t, "k", lease.Key())
-		require.NoError(t, g.Do(t.Context(), "k", nothing, guard.WithNamespace("b")))
-		require.ErrorIs(t, g.Do(t.Context(), "k", nothing, guard.WithNamespace("a")), guard.ErrBusy)
-		require.False(t, store.free("a::k"))
-		require.NoError(t, lease.Release(t.Context()))
 	})
 }
 

@@ -14,28 +14,7 @@ import (
 
 	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/guard/driver"
-	"github.com/seed-1795987d/onerun/guard/guardtest"
 )
-
-// A context from WithoutCancel does not end with the lease. A call that would join the lost lease
-// must be refused all the same.
-func TestDo_insideDoIsRefusedWhenTheLeaseIsLost(t *testing.T) {
-	inBubble(t, func(t *testing.T, g *guard.Guard, _ *testStore) {
-		err := g.Do(t.Context(), "k", func(ctx context.Context) error {
-			<-ctx.Done()
-			detached := context.WithoutCancel(ctx)
-			err := g.Do(detached, "k", func(context.Context) error { t.Error("ran"); return nil })
-			require.ErrorIs(t, err, guard.ErrLost)
-			require.False(t, guard.Ran(err))
-			_, err = g.Acquire(detached, "k")
-			require.ErrorIs(t, err, guard.ErrLost)
-			require.False(t, guard.Ran(err))
-			return nil
-		}, guard.WithoutRenewal())
-		require.ErrorIs(t, err, guard.ErrLost)
-		require.True(t, guard.Ran(err))
-	})
-}
 
 func TestDo_insideDoCallsTheHooksOfBothCalls(t *testing.T) {
 	var always, outer, inner recorder
@@ -82,32 +61,6 @@ type contextWithLease struct {
 }
 
 func (c contextWithLease) Value(key any) any { return c.values.Value(key) }
-
-// A permanent error would be the same for every waiter, so they share it.
-func TestQueue_sharesAPermanentError(t *testing.T) {
-	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
-		store.OnAcquire = func(context.Context, int, driver.Claim) (driver.Answer, error) {
-			time.Sleep(time.Second)
-			return driver.Answer{}, guardtest.Fail(driver.KindAuth)
-		}
-		const calls = 1000
-		errs := make([]error, calls)
-		var all sync.WaitGroup
-		first := make(chan struct{})
-		for i := range calls {
-			all.Go(func() {
-				<-first // start all calls together
-				errs[i] = g.Do(t.Context(), "k", nothing, guard.WithWait(guard.Forever))
-			})
-		}
-		close(first)
-		all.Wait()
-		for _, err := range errs {
-			require.Equal(t, driver.KindAuth, as[*guard.StoreError](t, err).Kind)
-		}
-		require.LessOrEqual(t, store.count(driver.OpAcquire), 2, "one for the waiters that joined before it was sent, and one for the others")
-	})
-}
 
 // A slow store must not delay a call much beyond the limit of WithWait.
 func TestWait_isBoundedIfTheStoreIsSlow(t *testing.T) {

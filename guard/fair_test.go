@@ -146,20 +146,6 @@ func TestWithFair_asksTwiceOnArrivalAndOnceWhenNotified(t *testing.T) {
 	})
 }
 
-func TestWithFair_asksOnceInHalfATTLWhileItWaits(t *testing.T) {
-	withFairGuards(t, 2, func(c *fairCalls) {
-		c.call(c.t.Context(), 0, 20*ttl)
-		for i := range 10 {
-			c.call(c.t.Context(), i+1, 0)
-		}
-		before := c.store.count(driver.OpAcquire)
-		time.Sleep(10 * ttl)
-		require.LessOrEqual(t, c.store.count(driver.OpAcquire)-before, 10*20, "ten calls ask once in half a TTL, for ten TTLs")
-		c.all.Wait()
-		require.IsIncreasing(t, c.ran, "the calls keep their positions in the queue")
-	})
-}
-
 func TestWithFair_takesAFreeKeyInTwoRoundTrips(t *testing.T) {
 	withFairGuards(t, 1, func(c *fairCalls) {
 		c.call(c.t.Context(), 0, 0)
@@ -198,18 +184,6 @@ func TestWithFair_aCallThatDoesNotWaitYieldsToTheQueue(t *testing.T) {
 		time.Sleep(driver.NotifyGrace)
 		c.call(c.t.Context(), 2, 0, guard.WithWait(0))
 		require.NoError(t, c.err(2))
-	})
-}
-
-func TestWithFair_aFrozenWaiterDelaysTheQueueByLessThanASecond(t *testing.T) {
-	withFairGuards(t, 1, func(c *fairCalls) {
-		c.call(c.t.Context(), 0, time.Second)
-		c.addFrozenWaiter("frozen")
-		c.call(c.t.Context(), 1, 0)
-		c.call(c.t.Context(), 2, 0)
-		c.all.Wait()
-		require.Equal(t, []int{0, 1, 2}, c.ran)
-		require.Less(t, c.at[1], 2*time.Second)
 	})
 }
 

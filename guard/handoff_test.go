@@ -3,7 +3,6 @@ package guard_test
 import (
 	"context"
 	"errors"
-	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -99,81 +98,6 @@ func TestHandOff_isBoundedByTime(t *testing.T) {
 			}
 		}, guard.WithTTL(c.ttl))
 	}
-}
-
-func TestHandOff_leavesTheKeyToOtherProcesses(t *testing.T) {
-	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
-		const roundTrip = time.Millisecond
-		store.OnRelease = func(ctx context.Context, _ int, c driver.Claim, after driver.After) (bool, error) {
-			held, err := store.memory.Release(ctx, c, after)
-			time.Sleep(roundTrip)
-			return held, err
-		}
-		c := newCallers(t, g)
-		for range 3 {
-			c.start(t.Context(), 50*time.Millisecond)
-		}
-		time.Sleep(50*time.Millisecond + roundTrip/2)
-		claim := store.acquireElsewhere(t, 3*time.Second) // the other process is notified at once
-		time.Sleep(time.Second)
-		asked := store.count(driver.OpAcquire)
-		require.Len(t, c.ran(), 1)
-		store.release(t, claim, driver.After{})
-		c.requireOrder(0, 1, 2)
-		require.Greater(t, asked, 1)
-		for _, call := range store.Calls() {
-			if call.Op == driver.OpAcquire && call.N == 2 {
-				since := call.Start.Sub(store.granted()[0].Start) - 50*time.Millisecond - roundTrip
-				require.GreaterOrEqual(t, since, 3*roundTrip)
-				require.LessOrEqual(t, since, 4*roundTrip)
-			}
-		}
-	})
-}
-
-// Another process gets the key although the first process always has waiters.
-func TestHandOff_doesNotStarveAnotherGuard(t *testing.T) {
-	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
-		store.OnAcquire = func(ctx context.Context, _ int, c driver.Claim) (driver.Answer, error) {
-			time.Sleep(time.Millisecond)
-			return store.memory.TryAcquire(ctx, c)
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		for range 8 {
-			go func() {
-				for ctx.Err() == nil {
-					_ = g.Do(ctx, "k", func(context.Context) error { time.Sleep(time.Millisecond); return nil }, guard.WithWait(guard.Forever))
-				}
-			}()
-		}
-		time.Sleep(time.Second)
-		other, err := guard.New(store.memory, guard.WithTTL(ttl))
-		require.NoError(t, err)
-		require.NoError(t, other.Do(t.Context(), "k", nothing, guard.WithWait(time.Minute)))
-		cancel()
-		require.NoError(t, other.Close(t.Context()))
-		synctest.Wait()
-	})
-}
-
-func TestHandOff_fencesOfACrashedProcessAreLower(t *testing.T) {
-	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
-		c := newCallers(t, g)
-		for range 20 {
-			c.start(t.Context(), 2*time.Microsecond)
-		}
-		last := c.start(t.Context(), time.Minute)
-		time.Sleep(time.Millisecond)
-		require.Len(t, c.ran(), last+1)
-		store.release(t, store.granted()[1].Claim, driver.After{}) // as if its TTL had passed
-		claim := driver.Claim{Key: "k", ID: "next", Owner: "next", TTL: time.Hour}
-		grant, err := store.memory.TryAcquire(t.Context(), claim)
-		require.NoError(t, err)
-		require.Greater(t, grant.Fence, c.fence(last))
-		require.GreaterOrEqual(t, grant.Fence, store.granted()[1].Grant.Fence+64+1)
-		c.all.Wait()
-		require.ErrorIs(t, c.end(last).err, guard.ErrLost)
-	})
 }
 
 // After a hand-off, a renewal carries the fence in use and the number of fences still reserved. A
@@ -438,21 +362,6 @@ func TestHandOff_isReportedToHooks(t *testing.T) {
 	})
 }
 
-func TestHandOff_happensAfterAPanicOrGoexit(t *testing.T) {
-	for name, f := range map[string]func(){"panics": func() { panic("boom") }, "ends its goroutine": runtime.Goexit} {
-		inBubbleOf(t, name, func(t *testing.T, g *guard.Guard, store *testStore) {
-			c := newCallers(t, g)
-			c.start(t.Context(), time.Millisecond)
-			c.start(t.Context(), time.Millisecond)
-			c.startFunc(t.Context(), func(context.Context) error { time.Sleep(time.Millisecond); f(); return nil }, guard.WithOnce(time.Hour))
-			c.start(t.Context(), time.Millisecond)
-			c.fail(2, errPanicked)
-			c.requireOrder(0, 1, 2, 3)
-			require.Len(t, store.granted(), 2)
-		})
-	}
-}
-
 func TestHandOff_worksWithAcquireAndRelease(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 		c := newCallers(t, g)
@@ -512,44 +421,6 @@ func TestHandOff_leavesTheCleanUpToTheLastHold(t *testing.T) {
 	})
 }
 
-// The successor's context ends at the very moment of the hand-off.
-func TestHandOff_toACallThatLeavesGoesToTheNext(t *testing.T) {
-	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
-		ctx, cancel := context.WithCancel(t.Context())
-		c := newCallers(t, g)
-		c.start(t.Context(), time.Millisecond)
-		c.startFunc(t.Context(), func(context.Context) error {
-			time.Sleep(time.Millisecond)
-			cancel()
-			return nil
-		})
-		c.start(ctx, time.Millisecond)
-		c.start(t.Context(), time.Millisecond)
-		c.requireOrder(0, 1, 3)
-		require.ErrorIs(t, c.end(2).err, context.Canceled)
-		require.True(t, store.free("k"))
-	})
-}
-
-func TestHandOff_endsWithClose(t *testing.T) {
-	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
-		c := newCallers(t, g)
-		c.start(t.Context(), time.Millisecond)
-		c.start(t.Context(), time.Millisecond)
-		c.startFunc(t.Context(), func(ctx context.Context) error { <-ctx.Done(); return context.Cause(ctx) })
-		c.start(t.Context(), time.Millisecond)
-		time.Sleep(3 * time.Millisecond)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		require.Error(t, g.Close(ctx))
-		c.fail(2, guard.ErrClosed)
-		c.requireOrder(0, 1, 2)
-		require.ErrorIs(t, c.end(3).err, guard.ErrClosed)
-		require.True(t, store.free("k"))
-		require.Len(t, store.granted(), 2)
-	})
-}
-
 // A hand-off does not extend the lease: its validity still counts from the grant.
 func TestHandOff_doesNotExtendTheLease(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
@@ -567,25 +438,6 @@ func TestHandOff_doesNotExtendTheLease(t *testing.T) {
 		require.Len(t, store.granted(), 2)
 		require.Equal(t, ttl-margin-15*time.Millisecond, ended)
 		require.Equal(t, guard.LossExpired, as[*guard.LostError](t, c.end(4).err).Reason)
-	})
-}
-
-func TestHandOff_betweenTwoCallersThatAlternate(t *testing.T) {
-	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
-		c := newCallers(t, g)
-		for range 2 {
-			c.all.Go(func() {
-				for range 100 {
-					if err := g.Do(t.Context(), "k", func(context.Context) error { time.Sleep(time.Millisecond); return nil }, guard.WithWait(time.Minute)); err != nil {
-						t.Error(err)
-					}
-					// The other call asks while this one is not in the queue.
-					time.Sleep(500 * time.Microsecond)
-				}
-			})
-		}
-		c.all.Wait()
-		require.LessOrEqual(t, len(store.granted()), 200/10, "a hand-off period lasts 20 ms")
 	})
 }
 

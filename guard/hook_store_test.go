@@ -242,25 +242,6 @@ func TestHook_receivesTheReleaseOfEveryLease(t *testing.T) {
 	})
 }
 
-func TestHook_receivesTheHolderThatACallHasWaitedFor(t *testing.T) {
-	for name, dies := range map[string]bool{"released": false, "taken over": true} {
-		inBubbleOf(t, name, func(t *testing.T, g *guard.Guard, store *testStore) {
-			claim := driver.Claim{Key: "k", ID: "other", Owner: "other", TTL: time.Second, Label: "the other"}
-			_, err := store.memory.TryAcquire(t.Context(), claim)
-			require.NoError(t, err)
-			if !dies {
-				time.AfterFunc(time.Second/2, func() { _, _ = store.memory.Release(context.Background(), claim, driver.After{}) })
-			}
-			var seen events[guard.AcquireEvent]
-			require.NoError(t, g.Do(t.Context(), "k", nothing, guard.WithWait(time.Minute), guard.WithHook(guard.Hook{AcquireEnd: seen.record})))
-			require.Len(t, seen.all(), 1)
-			require.True(t, seen.all()[0].Waits)
-			require.Equal(t, "the other", seen.all()[0].Previous)
-			require.Equal(t, dies, seen.all()[0].Grant == guard.GrantTakeover)
-		})
-	}
-}
-
 func TestHook_receivesThatALeaseIsAuxiliary(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, _ *testStore) {
 		var seen events[bool]

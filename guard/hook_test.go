@@ -57,22 +57,6 @@ func TestHook_receivesARun(t *testing.T) {
 	})
 }
 
-func TestHook_receivesWaitAndSkip(t *testing.T) {
-	inBubble(t, func(t *testing.T, g *guard.Guard, _ *testStore) {
-		var seen recorder
-		lease := hold(t, g, "k", guard.WithLabel("holder"))
-		err := g.Do(t.Context(), "k", nothing, guard.WithHook(seen.hook()), guard.WithWait(time.Second))
-		require.ErrorIs(t, err, guard.ErrBusy)
-		require.Equal(t, []string{"acquire start", "wait", "acquire end", "skip"}, seen.seen())
-		require.Equal(t, "holder", last[guard.WaitEvent](t, &seen).Label)
-		skip := last[guard.SkipEvent](t, &seen)
-		require.Equal(t, err, skip.Err)
-		require.Equal(t, time.Second, skip.Waited)
-		require.Greater(t, last[guard.AcquireEvent](t, &seen).Attempts, 3)
-		require.NoError(t, lease.Release(t.Context()))
-	})
-}
-
 func TestHook_receivesALoss(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 		var seen recorder
@@ -87,16 +71,6 @@ func TestHook_receivesALoss(t *testing.T) {
 		require.NotErrorIs(t, loss.Err, unreachable, "errors.Is does not find the error of the renewal")
 		require.ErrorIs(t, lease.Release(t.Context()), guard.ErrLost)
 		require.ErrorIs(t, last[guard.ReleaseEvent](t, &seen).Err, guard.ErrLost)
-	})
-}
-
-func TestHook_receivesAJoinedRun(t *testing.T) {
-	inBubble(t, func(t *testing.T, g *guard.Guard, _ *testStore) {
-		var seen recorder
-		require.NoError(t, g.Do(t.Context(), "k", func(ctx context.Context) error {
-			return g.Do(ctx, "k", nothing)
-		}, guard.WithHook(seen.hook())))
-		require.Equal(t, []string{"acquire start", "acquire end", "run start", "run start", "run end", "run end", "release"}, seen.seen())
 	})
 }
 

@@ -233,16 +233,6 @@ func TestMaxHold_endsTheContextAndTheRenewal(t *testing.T) {
 	})
 }
 
-func TestWithoutRenewal_endsTheContextWithTheTTL(t *testing.T) {
-	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
-		var ended time.Duration
-		var cause error
-		require.ErrorIs(t, g.Do(t.Context(), "k", untilEnd(&ended, &cause), guard.WithoutRenewal()), guard.ErrLost)
-		require.Equal(t, ttl-margin, ended)
-		require.Zero(t, store.count(driver.OpRenew))
-	})
-}
-
 func TestSuspension_losesTheLeases(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, _ *testStore) {
 		var asleep atomic.Int64

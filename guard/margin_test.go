@@ -86,30 +86,6 @@ func TestMargin_isLeftWhenMaxHoldEndsTheContext(t *testing.T) {
 	}
 }
 
-// The renewal that succeeds in the margin keeps the key of a run that has not returned yet.
-func TestMargin_aRenewalInItDoesNotMakeTheLeaseValidAgain(t *testing.T) {
-	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
-		var answers atomic.Bool
-		store.OnRenew = func(ctx context.Context, _ int, c driver.Claim) (bool, error) {
-			if !answers.Load() {
-				return false, errors.New("unreachable")
-			}
-			return store.memory.Renew(ctx, c)
-		}
-		err := g.Do(t.Context(), "k", func(ctx context.Context) error {
-			<-ctx.Done()
-			answers.Store(true)
-			time.Sleep(2 * ttl)
-			lease, _ := guard.FromContext(ctx)
-			require.False(t, lease.Valid())
-			require.False(t, store.free("k"), "a run that ignores its context is still running")
-			return nil
-		})
-		require.ErrorIs(t, err, guard.ErrLost)
-		require.True(t, store.free("k"))
-	}, guard.WithMargin(early))
-}
-
 func TestMargin_ofCallsThatShareALeaseIsTheirOwn(t *testing.T) {
 	sharing(t, func(t *testing.T, store sharingStore, here, _ *guard.Guard) {
 		var answers atomic.Bool

@@ -143,8 +143,8 @@ func sleeping(d time.Duration) func(context.Context) error {
 	return func(context.Context) error { time.Sleep(d); return nil }
 }
 
-// Only a run that has returned nil is the one of its period.
-func TestWithOncePer_leavesNothingAfterARunThatFails(t *testing.T) {
+// Only a run that has returned nil leaves a marker.
+func TestOnce_leavesNothingAfterARunThatFails(t *testing.T) {
 	for name, fails := range map[string]func(context.Context) error{
 		"an error": func(context.Context) error { return errors.New("no disk") },
 		"a panic":  func(context.Context) error { panic("no disk") },
@@ -154,13 +154,15 @@ func TestWithOncePer_leavesNothingAfterARunThatFails(t *testing.T) {
 		},
 	} {
 		inBubbleOf(t, name, func(t *testing.T, g *guard.Guard, store *testStore) {
-			func() {
-				defer func() { _ = recover() }()
-				require.Error(t, g.Do(t.Context(), "k", fails, guard.WithOncePer(day), guard.WithMaxHold(time.Minute)))
-			}()
-			synctest.Wait()
-			require.NoError(t, g.Do(t.Context(), "k", nothing, guard.WithOncePer(day)), "in the same period")
-			require.ErrorIs(t, g.Do(t.Context(), "k", nothing, guard.WithOncePer(day)), guard.ErrDone)
+			for key, once := range map[string]guard.Option{"a period": guard.WithOncePer(day), "a window": guard.WithOnce(day)} {
+				func() {
+					defer func() { _ = recover() }()
+					require.Error(t, g.Do(t.Context(), key, fails, once, guard.WithMaxHold(time.Minute)))
+				}()
+				synctest.Wait()
+				require.NoError(t, g.Do(t.Context(), key, nothing, once), "in the same period")
+				require.ErrorIs(t, g.Do(t.Context(), key, nothing, once), guard.ErrDone)
+			}
 		})
 	}
 }
@@ -217,20 +219,5 @@ func TestWithOncePer_reportsAMarkerThatMayBeMissing(t *testing.T) {
 		store.failReleasesFor(time.Minute)
 		require.ErrorIs(t, g.Do(t.Context(), "k", nothing, guard.WithOncePer(day)), guard.ErrMarker)
 		time.Sleep(2 * time.Minute)
-	})
-}
-
-// Two of a thousand starts per period in any order are never both run.
-func TestWithOncePer_runsOnceHoweverManyStart(t *testing.T) {
-	inBubble(t, func(t *testing.T, g *guard.Guard, _ *testStore) {
-		runs := 0
-		for range 1000 {
-			err := g.Do(t.Context(), "k", func(context.Context) error { runs++; return nil }, guard.WithOncePer(10*time.Hour))
-			if err != nil {
-				require.ErrorIs(t, err, guard.ErrDone)
-			}
-			time.Sleep(90 * time.Second) // 25 hours in all: at 0, 9 and 18 hours
-		}
-		require.Equal(t, 3, runs)
 	})
 }

@@ -7,7 +7,6 @@ import (
 	"runtime"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -146,19 +145,6 @@ func (s *testStore) release(t *testing.T, c driver.Claim, after driver.After) {
 	require.True(t, held)
 }
 
-func TestQueue_isFirstInFirstOut(t *testing.T) {
-	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
-		lease := hold(t, g, "k")
-		c := newCallers(t, g)
-		var order []int
-		for range 20 {
-			order = append(order, c.start(t.Context(), time.Millisecond))
-		}
-		require.NoError(t, lease.Release(t.Context()))
-		c.requireOrder(order...)
-	})
-}
-
 func TestQueue_ofAThousandCostsTheStoreAsMuchAsOne(t *testing.T) {
 	for name, callers := range map[string]int{"one": 1, "a thousand": 1000} {
 		inBubbleOf(t, name, func(t *testing.T, g *guard.Guard, store *testStore) {
@@ -180,22 +166,6 @@ func TestQueue_ofAThousandCostsTheStoreAsMuchAsOne(t *testing.T) {
 			store.release(t, claim, driver.After{})
 		})
 	}
-}
-
-func TestQueue_asksNothingWhileTheGuardHoldsTheKey(t *testing.T) {
-	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
-		c := newCallers(t, g)
-		c.start(t.Context(), time.Hour)
-		for range 100 {
-			c.start(t.Context(), 0, guard.WithWait(50*time.Minute), guard.WithLabel("waiter"))
-		}
-		c.requireOrder(0)
-		require.Equal(t, 1, store.count(driver.OpAcquire))
-		busy := as[*guard.BusyError](t, c.end(50).err)
-		require.Greater(t, busy.Left, ttl/2)
-		require.LessOrEqual(t, busy.Left, ttl)
-		require.Contains(t, busy.Label, "pid", "the label of the holder")
-	})
 }
 
 func TestQueue_aCallThatLeavesDoesNotDelayOthers(t *testing.T) {
@@ -227,28 +197,6 @@ func TestQueue_aCallThatLeavesDoesNotDelayOthers(t *testing.T) {
 	}
 }
 
-// A caller leaves while its request is under way, so the outcome of the request is unknown. The
-// next waiter asks at once.
-func TestQueue_theNextTakesOverFromACallThatLeavesWhileItAsks(t *testing.T) {
-	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
-		store.OnAcquire = func(ctx context.Context, n int, _ driver.Claim) (driver.Answer, error) {
-			if n == 1 {
-				return driver.Answer{}, frozen(ctx)
-			}
-			return driver.Answer{}, guardtest.ErrUnscripted
-		}
-		c := newCallers(t, g)
-		ctx, cancel := context.WithCancel(t.Context())
-		c.start(ctx, 0)
-		c.start(t.Context(), 0)
-		time.Sleep(time.Second)
-		left := time.Now()
-		cancel()
-		c.requireOrder(1)
-		require.Equal(t, left, c.end(1).at)
-	})
-}
-
 func TestQueue_endsWithClose(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 		c := newCallers(t, g)
@@ -265,23 +213,6 @@ func TestQueue_endsWithClose(t *testing.T) {
 			require.Equal(t, closed, c.end(i).at)
 		}
 		require.True(t, store.free("k"))
-	})
-}
-
-func TestQueue_letsEachCallWaitForItsOwnTime(t *testing.T) {
-	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
-		store.acquireElsewhere(t, time.Hour)
-		c := newCallers(t, g)
-		start := time.Now()
-		waits := []time.Duration{40 * time.Second, 10 * time.Second, 30 * time.Second, 20 * time.Second, 50 * time.Second}
-		for _, w := range waits {
-			c.start(t.Context(), 0, guard.WithWait(w))
-		}
-		c.requireOrder()
-		for i, w := range waits {
-			require.Equal(t, w, c.end(i).at.Sub(start))
-			require.ErrorIs(t, c.end(i).err, guard.ErrBusy)
-		}
 	})
 }
 
@@ -303,24 +234,6 @@ func TestQueue_sharesStoreErrors(t *testing.T) {
 	})
 }
 
-// While the first request has no answer, nothing is known of the key. A waiter whose time is up
-// stays until the request times out, as if it had asked itself.
-func TestQueue_sharesTheTimeoutOfAFrozenStore(t *testing.T) {
-	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
-		store.OnAcquire = noAnswer
-		c := newCallers(t, g)
-		start := time.Now()
-		for range 100 {
-			c.start(t.Context(), 0, guard.WithWait(time.Second))
-		}
-		c.requireOrder()
-		for i := range 100 {
-			require.ErrorIs(t, c.end(i).err, guard.ErrStore)
-			require.Equal(t, 2*time.Second, c.end(i).at.Sub(start), "the wait and a second of grace")
-		}
-	})
-}
-
 // A waiter whose time is up stays only until the first call has been granted the key.
 func TestQueue_endsExpiredWaitsOnceTheKeyIsTaken(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
@@ -335,72 +248,6 @@ func TestQueue_endsExpiredWaitsOnceTheKeyIsTaken(t *testing.T) {
 		c.requireOrder(0)
 		require.ErrorIs(t, c.end(1).err, guard.ErrBusy)
 		require.Equal(t, 1500*time.Millisecond, c.end(1).at.Sub(start))
-	})
-}
-
-// Each waiter becomes the head of the queue when its time is up. It leaves with the last answer,
-// because that answer is recent.
-func TestQueue_doesNotAskOnceForEachExpiredWait(t *testing.T) {
-	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
-		claim := store.acquireElsewhere(t, time.Hour)
-		store.OnAcquire = func(ctx context.Context, _ int, c driver.Claim) (driver.Answer, error) {
-			time.Sleep(time.Millisecond)
-			return store.memory.TryAcquire(ctx, c)
-		}
-		c := newCallers(t, g)
-		for i := range 200 {
-			c.start(t.Context(), 0, guard.WithWait(time.Second+time.Duration(i)*100*time.Microsecond))
-		}
-		c.requireOrder()
-		require.LessOrEqual(t, store.count(driver.OpAcquire), 8+10)
-		store.release(t, claim, driver.After{})
-	})
-}
-
-// A notification that comes while a request is under way may be about a later release.
-func TestQueue_asksAgainIfNotifiedWhileItAsks(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &notifyingStore{testStore: newTestStore(), wakes: make(chan func(), 100)}
-		claim := store.acquireElsewhere(t, time.Hour)
-		var slow atomic.Bool
-		store.OnAcquire = func(ctx context.Context, _ int, c driver.Claim) (driver.Answer, error) {
-			if slow.CompareAndSwap(true, false) {
-				defer time.Sleep(time.Second)
-			}
-			return store.memory.TryAcquire(ctx, c)
-		}
-		g, err := guard.New(store, guard.WithTTL(ttl))
-		require.NoError(t, err)
-		c := newCallers(t, g)
-		c.start(t.Context(), 0)
-		wake := <-store.wakes
-		wake()
-		time.Sleep(time.Second)
-		slow.Store(true)
-		wake()
-		time.Sleep(500 * time.Millisecond)
-		store.release(t, claim, driver.After{})
-		wake()
-		released := time.Now()
-		c.requireOrder(0)
-		require.Less(t, time.Since(released), 4*time.Second, "the rest of the request and three more round trips, for other processes")
-		require.NoError(t, g.Close(t.Context()))
-	})
-}
-
-// The function that has lost its lease is still running, but the key may be free.
-func TestQueue_asksWhenTheGuardHasLostTheKey(t *testing.T) {
-	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
-		c := newCallers(t, g)
-		c.start(t.Context(), time.Hour)
-		c.start(t.Context(), 0)
-		time.Sleep(time.Second)
-		store.release(t, store.granted()[0].Claim, driver.After{})
-		deleted := time.Now()
-		c.all.Wait()
-		require.NoError(t, c.end(1).err)
-		require.ErrorIs(t, c.end(0).err, guard.ErrLost)
-		require.LessOrEqual(t, c.end(1).at.Sub(deleted), ttl/3)
 	})
 }
 
@@ -424,26 +271,6 @@ func TestQueue_leavesNothingInTheContextsOfItsWaiters(t *testing.T) {
 		c.requireOrder()
 		store.release(t, claim, driver.After{})
 		// The bubble fails if a goroutine is left.
-	})
-}
-
-// A later waiter whose time is up stays until the store has answered the first request, and then
-// leaves at once.
-func TestQueue_endsExpiredWaitsOnceTheStoreAnswers(t *testing.T) {
-	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
-		store.acquireElsewhere(t, time.Hour)
-		store.OnAcquire = func(ctx context.Context, _ int, c driver.Claim) (driver.Answer, error) {
-			time.Sleep(1500 * time.Millisecond)
-			return store.memory.TryAcquire(ctx, c)
-		}
-		c := newCallers(t, g)
-		start := time.Now()
-		c.start(t.Context(), 0)
-		c.start(t.Context(), 0, guard.WithWait(time.Second))
-		time.Sleep(10 * time.Second)
-		require.ErrorIs(t, c.end(1).err, guard.ErrBusy)
-		require.Equal(t, 1500*time.Millisecond, c.end(1).at.Sub(start))
-		c.requireOrder()
 	})
 }
 
@@ -474,27 +301,6 @@ func TestQueue_sharesDone(t *testing.T) {
 	})
 }
 
-// A waiter that joined after the request was sent asks for itself. The marker may have expired
-// meanwhile.
-func TestQueue_sharesDoneOnlyWithEarlierWaiters(t *testing.T) {
-	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
-		claim := store.acquireElsewhere(t, time.Hour)
-		store.release(t, claim, driver.After{Keep: time.Millisecond, Done: true})
-		store.OnAcquire = func(ctx context.Context, n int, c driver.Claim) (driver.Answer, error) {
-			if n == 1 {
-				defer time.Sleep(time.Second)
-			}
-			return store.memory.TryAcquire(ctx, c)
-		}
-		c := newCallers(t, g)
-		c.start(t.Context(), 0)
-		time.Sleep(100 * time.Millisecond)
-		c.start(t.Context(), 0)
-		c.requireOrder(1)
-		require.ErrorIs(t, c.end(0).err, guard.ErrDone)
-	})
-}
-
 func TestLong_aQueueOfTenThousandHasNoGoroutineForEach(t *testing.T) {
 	leftout.IfShort(t)
 	const waiters = 10_000
@@ -516,95 +322,6 @@ func TestLong_aQueueOfTenThousandHasNoGoroutineForEach(t *testing.T) {
 		all.Wait()
 		require.NoError(t, lease.Release(t.Context()))
 		require.Equal(t, 1, store.count(driver.OpAcquire))
-	})
-}
-
-func TestQueue_subscribesOnceForAll(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		start := time.Now()
-		store := &notifyingStore{testStore: newTestStore(), wakes: make(chan func(), 100)}
-		claim := store.acquireElsewhere(t, 5*time.Minute)
-		g, err := guard.New(store, guard.WithTTL(ttl))
-		require.NoError(t, err)
-		c := newCallers(t, g)
-		for range 50 {
-			c.start(t.Context(), time.Millisecond, guard.WithWait(guard.Forever))
-		}
-		wake := <-store.wakes
-		wake()
-		time.Sleep(time.Minute)
-		require.LessOrEqual(t, store.count(driver.OpAcquire), 4+12, "one request in half a TTL")
-		store.release(t, claim, driver.After{})
-		released := time.Now()
-		wake()
-		synctest.Wait()
-		c.all.Wait()
-		require.Less(t, time.Since(released), 60*time.Millisecond)
-		require.Empty(t, store.wakes)
-		require.Equal(t, 1, store.stopped)
-		wake() // after the subscription has ended
-		require.NoError(t, g.Close(t.Context()))
-		require.Less(t, time.Since(start), 2*time.Minute)
-	})
-}
-
-// ownerStore is a testStore that grants a key again to its owner.
-type ownerStore struct {
-	*testStore
-	mu    sync.Mutex
-	owner string
-	holds int
-}
-
-func newOwnerStore() *ownerStore {
-	s := &ownerStore{testStore: newTestStore()}
-	s.OnAcquire = func(_ context.Context, n int, c driver.Claim) (driver.Answer, error) {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if s.holds > 0 && s.owner != c.Owner {
-			return driver.Answer{Left: ttl}, nil
-		}
-		s.owner = c.Owner
-		s.holds++
-		return driver.Answer{State: driver.Granted, Fence: uint64(n) << 20, Held: s.holds > 1}, nil
-	}
-	s.OnRenew = func(context.Context, int, driver.Claim) (bool, error) { return true, nil }
-	s.OnRelease = func(context.Context, int, driver.Claim, driver.After) (bool, error) {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.holds--
-		return true, nil
-	}
-	return s
-}
-
-// The holder may wait for calls of its own in other goroutines. These calls must not queue behind
-// calls that wait for the holder.
-func TestQueue_ofAnOwnerIsSeparate(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newOwnerStore()
-		g, err := guard.New(store, guard.WithTTL(ttl), guard.WithWait(guard.Forever))
-		require.NoError(t, err)
-		mine := guard.WithOwner("import")
-		c := newCallers(t, g)
-		lease := hold(t, g, "k", mine)
-		c.start(t.Context(), time.Millisecond)
-		c.start(t.Context(), time.Millisecond, guard.WithOwner("another"))
-		start := time.Now()
-		var all sync.WaitGroup
-		for range 5 {
-			all.Go(func() {
-				if err := g.Do(t.Context(), "k", func(context.Context) error { time.Sleep(time.Second); return nil }, mine); err != nil {
-					t.Error(err)
-				}
-			})
-		}
-		all.Wait()
-		require.Equal(t, time.Second, time.Since(start), "all calls of the owner run at the same time")
-		require.NoError(t, lease.Release(t.Context()))
-		c.all.Wait()
-		require.ElementsMatch(t, []int{0, 1}, c.order)
-		require.NoError(t, g.Close(t.Context()))
 	})
 }
 
@@ -645,6 +362,7 @@ func TestQueue_reportsWaitsToHooks(t *testing.T) {
 			require.Equal(t, driver.Busy, e.State)
 			require.InDelta(t, 90*time.Second, e.Left, float64(time.Second))
 			require.Equal(t, time.Duration(i+1)*10*time.Second, last[guard.SkipEvent](t, &rs[i]).Waited)
+			require.ErrorIs(t, last[guard.SkipEvent](t, &rs[i]).Err, guard.ErrBusy)
 		}
 		store.release(t, claim, driver.After{})
 	})

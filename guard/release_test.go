@@ -73,17 +73,6 @@ func TestRelease_withALostReplyReportsNoLoss(t *testing.T) {
 	}
 }
 
-func TestRelease_continuesInTheBackgroundIfTheStoreDoesNotAnswer(t *testing.T) {
-	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
-		start := time.Now()
-		store.failReleasesFor(3 * time.Second)
-		require.NoError(t, g.Do(t.Context(), "k", nothing), "the work was done, and the cleaner will free the key")
-		require.Less(t, time.Since(start), time.Second)
-		time.Sleep(5 * time.Second)
-		require.True(t, store.free("k"))
-	})
-}
-
 func TestRelease_withoutAnAnswerReturnsErrMarkerAndContinuesInTheBackground(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 		store.failReleasesFor(3 * time.Second)
@@ -189,32 +178,5 @@ func TestClose_revokesLeasesWhenItsContextEnds(t *testing.T) {
 		require.ErrorIs(t, err, mine)
 		require.NotErrorIs(t, err, context.Canceled)
 		require.NoError(t, g.Close(t.Context()), "a second Close succeeds")
-	})
-}
-
-func TestClose_endsWaiting(t *testing.T) {
-	inBubble(t, func(t *testing.T, g *guard.Guard, _ *testStore) {
-		lease := hold(t, g, "k")
-		waiting := make(chan error, 1)
-		go func() { waiting <- g.Do(t.Context(), "k", nothing, guard.WithWait(guard.Forever)) }()
-		synctest.Wait()
-		go func() { assert.NoError(t, g.Close(t.Context())) }()
-		start := time.Now()
-		require.ErrorIs(t, <-waiting, guard.ErrClosed)
-		require.Zero(t, time.Since(start))
-		require.NoError(t, lease.Release(t.Context()))
-	})
-}
-
-func TestClose_returnsWhenTheStoreDoesNotAnswer(t *testing.T) {
-	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
-		hold(t, g, "k")
-		thaw := store.freezeReleases()
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		start := time.Now()
-		require.Error(t, g.Close(ctx))
-		require.LessOrEqual(t, time.Since(start), time.Second+2*100*time.Millisecond)
-		thaw()
 	})
 }

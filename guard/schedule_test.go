@@ -3,17 +3,14 @@ package guard_test
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"regexp"
 	"runtime"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-1795987d/onerun/backend/memory"
@@ -155,37 +152,3 @@ func goroutinesOfGuards() (n int) {
 }
 
 var inThisBubble = regexp.MustCompile(`synctest bubble \d+\]`)
-
-func TestDo_neverRunsTwiceAtATime(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := memory.New()
-		var inside [3]atomic.Int64
-		var highest [3]atomic.Uint64
-		var runs atomic.Int64
-		var all sync.WaitGroup
-		for p := range 4 { // four processes
-			g, err := guard.New(store, guard.WithTTL(time.Second))
-			require.NoError(t, err)
-			defer func() { require.NoError(t, g.Close(t.Context())) }()
-			for w := range 4 {
-				all.Go(func() {
-					r := rand.New(rand.NewPCG(uint64(p), uint64(w)))
-					for range 10 {
-						key := r.IntN(3)
-						err := g.Do(t.Context(), fmt.Sprint("k", key), func(ctx context.Context) error {
-							assert.EqualValues(t, 1, inside[key].Add(1))
-							defer inside[key].Add(-1)
-							assert.Greater(t, guard.Fence(ctx), highest[key].Swap(guard.Fence(ctx)))
-							runs.Add(1)
-							time.Sleep(time.Duration(r.Int64N(int64(3 * time.Second))))
-							return nil
-						}, guard.WithWait(guard.Forever))
-						assert.NoError(t, err)
-					}
-				})
-			}
-		}
-		all.Wait()
-		require.EqualValues(t, 4*4*10, runs.Load())
-	})
-}

@@ -2,7 +2,6 @@ package guard_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"runtime"
@@ -102,45 +101,6 @@ func TestDoAll_waitsHoldingSmallerKeysOnly(t *testing.T) {
 	})
 }
 
-func TestDoAll_ends(t *testing.T) {
-	failed := errors.New("failed")
-	for name, c := range map[string]struct {
-		f    func(ctx context.Context) error
-		want error
-	}{
-		"returns": {nothing, nil},
-		"fails":   {func(context.Context) error { return failed }, failed},
-		"panics":  {func(context.Context) error { panic(failed) }, failed},
-		"Goexit":  {func(context.Context) error { runtime.Goexit(); return nil }, nil},
-		"sees its context end": {func(ctx context.Context) error {
-			<-ctx.Done()
-			return context.Cause(ctx)
-		}, guard.ErrLost},
-	} {
-		sharingOf(t, name, func(t *testing.T, store sharingStore, here, _ *guard.Guard) {
-			var err error
-			over := make(chan struct{})
-			go func() {
-				defer close(over)
-				defer func() {
-					if p := recover(); p != nil {
-						err = p.(error)
-					}
-				}()
-				err = here.DoAll(t.Context(), []string{"a", "b"}, c.f, guard.WithMaxHold(time.Hour))
-			}()
-			<-over
-			if c.want == nil {
-				require.NoError(t, err)
-			} else {
-				require.ErrorIs(t, err, c.want)
-			}
-			require.True(t, store.free("a"))
-			require.True(t, store.free("b"))
-		})
-	}
-}
-
 func TestAcquireAll_allKeysAreLostTogether(t *testing.T) {
 	for name, renew := range map[string]func(ctx context.Context) (bool, error){
 		"one is not held":    func(context.Context) (bool, error) { return false, nil },
@@ -173,29 +133,6 @@ func TestAcquireAll_allKeysAreLostTogether(t *testing.T) {
 	}
 }
 
-func TestAcquireAll_fenceIsLargerThanAllEarlierOnesOfEachKey(t *testing.T) {
-	sharing(t, func(t *testing.T, _ sharingStore, here, there *guard.Guard) {
-		for range 5 {
-			var last uint64
-			for _, k := range []string{"a", "b", "c"} {
-				lease := hold(t, there, k)
-				last = max(last, lease.Fence())
-				require.NoError(t, lease.Release(t.Context()))
-			}
-			l, err := here.AcquireAll(t.Context(), []string{"a", "b", "c"})
-			require.NoError(t, err)
-			require.Greater(t, l.Fence(), last)
-			require.Equal(t, l.Fence(), guard.Fence(l.Context()))
-			require.NoError(t, l.Release(t.Context()))
-			for _, k := range []string{"a", "b", "c"} {
-				lease := hold(t, there, k)
-				require.Greater(t, lease.Fence(), l.Fence(), k)
-				require.NoError(t, lease.Release(t.Context()))
-			}
-		}
-	})
-}
-
 func TestAcquireAll_joinsWhatItsContextHolds(t *testing.T) {
 	sharing(t, func(t *testing.T, store sharingStore, here, _ *guard.Guard) {
 		require.NoError(t, here.Do(t.Context(), "b", func(ctx context.Context) error {
@@ -214,38 +151,6 @@ func TestAcquireAll_joinsWhatItsContextHolds(t *testing.T) {
 			return nil
 		}, guard.WithShared()))
 	})
-}
-
-// The key that the context holds may be the first or the last one.
-func TestDoAll_aJoinedKeyHasTheFenceOfAll(t *testing.T) {
-	for outer, other := range map[string]string{"a": "b", "b": "a"} {
-		sharing(t, func(t *testing.T, _ sharingStore, here, there *guard.Guard) {
-			require.NoError(t, here.Do(t.Context(), outer, func(ctx context.Context) error {
-				before := guard.Fence(ctx)
-				l := hold(t, there, other)
-				earlier := l.Fence()
-				require.NoError(t, l.Release(t.Context()))
-				var inner uint64
-				require.NoError(t, here.DoAll(ctx, []string{"a", "b"}, func(ctx context.Context) error {
-					inner = guard.Fence(ctx)
-					require.Greater(t, inner, max(before, earlier))
-					lease, _ := guard.FromContext(ctx)
-					require.Equal(t, inner, lease.Fence())
-					require.True(t, lease.Valid())
-					keys := map[string]uint64{}
-					for _, c := range lease.Claims() {
-						keys[c.Key] = c.Fence
-					}
-					require.Equal(t, map[string]uint64{"a": inner, "b": inner}, keys)
-					return nil
-				}))
-				require.Equal(t, inner, guard.Fence(ctx), "the resource knows it by now")
-				lease, _ := guard.FromContext(ctx)
-				require.Len(t, lease.Claims(), 1)
-				return nil
-			}))
-		})
-	}
 }
 
 // The lease of a run of several keys is valid as long as those of all keys are.
@@ -341,63 +246,6 @@ func TestAcquireAll_settings(t *testing.T) {
 		}
 		as[*guard.KeyError](t, here.DoAll(t.Context(), []string{"a", ""}, nothing))
 		require.Error(t, here.DoAll(t.Context(), []string{"a"}, nil))
-	})
-}
-
-// A store that fails for one key leaves none taken.
-func TestAcquireAll_errorOfTheStore(t *testing.T) {
-	sharing(t, func(t *testing.T, store sharingStore, here, _ *guard.Guard) {
-		store.OnAcquire = func(_ context.Context, _ int, c driver.Claim) (driver.Answer, error) {
-			if c.Key == "b" {
-				return driver.Answer{}, guardtest.Fail(driver.KindConnection)
-			}
-			return driver.Answer{}, guardtest.ErrUnscripted
-		}
-		_, err := here.AcquireAll(t.Context(), []string{"a", "b", "c"})
-		require.ErrorIs(t, err, guard.ErrStore)
-		require.True(t, store.free("a"))
-		require.True(t, store.free("c"))
-	})
-}
-
-// The goroutines of several keys are not the caller's: what ends one of them must not end the
-// process, and leaves no key taken.
-func TestAcquireAll_endsOfAGoroutine(t *testing.T) {
-	sharingOf(t, "the backend panics while it acquires", func(t *testing.T, store sharingStore, here, _ *guard.Guard) {
-		store.OnAcquire = func(_ context.Context, _ int, c driver.Claim) (driver.Answer, error) {
-			if c.Key == "b" {
-				panic("a bug")
-			}
-			return driver.Answer{}, guardtest.ErrUnscripted
-		}
-		require.PanicsWithValue(t, "a bug", func() { _, _ = here.AcquireAll(t.Context(), []string{"a", "b", "c"}) })
-		require.True(t, store.free("a"))
-		require.True(t, store.free("c"))
-	})
-	sharingOf(t, "the backend panics while it releases", func(t *testing.T, store sharingStore, here, _ *guard.Guard) {
-		store.OnRelease = func(_ context.Context, n int, c driver.Claim, _ driver.After) (bool, error) {
-			if n == 1 {
-				panic("a bug")
-			}
-			return false, guardtest.ErrUnscripted
-		}
-		require.PanicsWithValue(t, "a bug", func() { _ = here.DoAll(t.Context(), []string{"a", "b", "c"}, nothing) })
-		time.Sleep(ttl) // the cleaner releases the last one
-		for _, key := range []string{"a", "b", "c"} {
-			require.True(t, store.free(key))
-		}
-	})
-	sharingOf(t, "a hook ends the goroutine", func(t *testing.T, store sharingStore, here, _ *guard.Guard) {
-		ends := guard.Hook{AcquireEnd: func(_ context.Context, e guard.AcquireEvent) {
-			if e.Key == "b" {
-				runtime.Goexit()
-			}
-		}}
-		_, err := here.AcquireAll(t.Context(), []string{"a", "b", "c"}, guard.WithHook(ends))
-		require.ErrorIs(t, err, guard.ErrStore)
-		for _, key := range []string{"a", "b", "c"} {
-			require.True(t, store.free(key))
-		}
 	})
 }
 
