@@ -176,8 +176,7 @@ func TestWithFair_callsThatGiveUpDelayNobody(t *testing.T) {
 			var patient sync.WaitGroup
 			for i := range 12 {
 				patient.Go(func() {
-					ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-					defer cancel()
+					ctx := within(t, time.Second)
 					require.NoError(t, guards[i%2].Do(ctx, "k", work), "a caller that waits for a second")
 				})
 			}

@@ -72,8 +72,7 @@ func TestAcquire_cleansUpARequestThatArrivesAfterTheCleanUp(t *testing.T) {
 			}()
 			return driver.Answer{}, frozen(ctx)
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-		defer cancel()
+		ctx := within(t, 100*time.Millisecond)
 		_, err := g.Acquire(ctx, "k")
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		time.Sleep(500 * time.Millisecond)
@@ -97,8 +96,7 @@ func TestAcquire_cleansUpARequestThatArrivesMuchLater(t *testing.T) {
 				time.AfterFunc(late, func() { _, _ = store.memory.TryAcquire(context.Background(), c) })
 				return driver.Answer{}, frozen(ctx)
 			}
-			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-			defer cancel()
+			ctx := within(t, 100*time.Millisecond)
 			_, err := g.Acquire(ctx, "k")
 			require.ErrorIs(t, err, context.DeadlineExceeded)
 			time.Sleep(late)
@@ -153,8 +151,7 @@ func TestAcquire_cleansUpALateRepetitionHoweverTheLeaseEnds(t *testing.T) {
 				claim = c
 				return driver.Answer{}, errors.New("the connection was reset")
 			}
-			lease, err := g.Acquire(t.Context(), "k")
-			require.NoError(t, err)
+			lease := hold(t, g, "k")
 			end(t, store, claim, lease, func() {
 				synctest.Wait()
 				_, err := store.memory.TryAcquire(t.Context(), claim)

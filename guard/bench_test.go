@@ -72,8 +72,7 @@ func TestDo_allocatesLittle(t *testing.T) {
 	if raceDetector { // it moves some values from the stack to the heap
 		spare = 1
 	}
-	g, err := guard.New(memory.New())
-	require.NoError(t, err)
+	g := newGuard(t, memory.New())
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	most := map[string]float64{"no options": 6, "an option": 8}
@@ -84,7 +83,6 @@ func TestDo_allocatesLittle(t *testing.T) {
 			}
 		}), most[name]+spare, name)
 	}
-	require.NoError(t, g.Close(t.Context()))
 }
 
 // BenchmarkDo_contended measures 64 callers that contend for one key.

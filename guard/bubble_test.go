@@ -112,8 +112,7 @@ func inBubble(t *testing.T, f func(t *testing.T, g *guard.Guard, store *testStor
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		store := newTestStore()
-		g, err := guard.New(store, append([]guard.Option{guard.WithTTL(ttl)}, opts...)...)
-		require.NoError(t, err)
+		g := openGuard(t, store, append([]guard.Option{guard.WithTTL(ttl)}, opts...)...)
 		t.Cleanup(func() {
 			// A failed test may leave a lease, which the Guard would renew forever.
 			ending, cancel := context.WithTimeout(context.Background(), time.Hour)
@@ -145,6 +144,30 @@ func as[E error](t testing.TB, err error, msg ...any) (e E) {
 	t.Helper()
 	require.ErrorAs(t, err, &e, msg...)
 	return e
+}
+
+// newGuard returns a Guard, and closes it in the end.
+func newGuard(t *testing.T, store guard.Locker, opts ...guard.Option) *guard.Guard {
+	t.Helper()
+	g := openGuard(t, store, opts...)
+	t.Cleanup(func() { require.NoError(t, g.Close(context.Background())) })
+	return g
+}
+
+// openGuard returns a Guard that the test closes itself.
+func openGuard(t *testing.T, store guard.Locker, opts ...guard.Option) *guard.Guard {
+	t.Helper()
+	g, err := guard.New(store, opts...)
+	require.NoError(t, err)
+	return g
+}
+
+// within returns a context of the test that ends after the given time.
+func within(t *testing.T, limit time.Duration) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	t.Cleanup(cancel)
+	return ctx
 }
 
 // hold acquires the key and returns the lease.

@@ -22,8 +22,7 @@ import (
 // closeWithin closes g with a time limit and returns the error of Close.
 func closeWithin(t *testing.T, g *guard.Guard, limit time.Duration) error {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), limit)
-	defer cancel()
+	ctx := within(t, limit)
 	start := time.Now()
 	err := g.Close(ctx)
 	require.LessOrEqual(t, time.Since(start), limit+100*time.Millisecond)

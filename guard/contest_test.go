@@ -109,8 +109,7 @@ func (p *notifyingStore) Subscribe(_, _ string, notify func(time.Duration)) (sto
 func startWaiter(t *testing.T) (g *guard.Guard, store *notifyingStore, release func(), outcome <-chan error) {
 	t.Helper()
 	store = &notifyingStore{testStore: newTestStore(), wakes: make(chan func(), 10)}
-	g, err := guard.New(store, guard.WithTTL(ttl))
-	require.NoError(t, err)
+	g = openGuard(t, store, guard.WithTTL(ttl))
 	holder := store.acquireElsewhere(t, time.Hour)
 	done := make(chan error)
 	go func() { done <- g.Do(t.Context(), "k", nothing, guard.WithWait(time.Hour)) }()

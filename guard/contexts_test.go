@@ -48,8 +48,7 @@ func TestLease_contextHasTheSameCauseWheneverItIsRead(t *testing.T) {
 	for name, c := range ends {
 		for _, used := range []string{"early", "late"} {
 			inTimeOf(t, name+", used "+used, func(t *testing.T) {
-				g, err := guard.New(memory.New())
-				require.NoError(t, err)
+				g := newGuard(t, memory.New())
 				caller, cancel := context.WithCancelCause(context.WithValue(t.Context(), contextKey{}, "value"))
 				defer cancel(nil)
 				l, err := g.Acquire(caller, "key", guard.WithMaxHold(time.Minute))
@@ -73,7 +72,6 @@ func TestLease_contextHasTheSameCauseWheneverItIsRead(t *testing.T) {
 				require.ErrorIs(t, context.Cause(ctx), c.cause)
 				require.Equal(t, "value", ctx.Value(contextKey{}))
 				_ = l.Release(context.Background())
-				require.NoError(t, g.Close(context.Background()))
 			})
 		}
 	}

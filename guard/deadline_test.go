@@ -118,8 +118,7 @@ func TestDeadline_isNoCancellation(t *testing.T) {
 					time.AfterFunc(timeout, late.end)
 					err = under(g, late, f)
 				} else {
-					outer, cancel := context.WithTimeout(t.Context(), timeout)
-					defer cancel()
+					outer := within(t, timeout)
 					err = g.Do(outer, "a", func(ctx context.Context) error { return under(g, inner(ctx), f) })
 				}
 				require.ErrorIs(t, err, context.DeadlineExceeded)

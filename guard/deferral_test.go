@@ -29,8 +29,7 @@ func deferredCall(t *testing.T, g *guard.Guard, store *testStore) *guard.Deferra
 	t.Helper()
 	store.dropReply()
 	d := g.Adapter().Defer()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-	defer cancel()
+	ctx := within(t, time.Second)
 	err := g.Do(ctx, "k", nothing, d.Option())
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	require.False(t, guard.Ran(err))
@@ -72,8 +71,7 @@ func TestDeferral_close(t *testing.T) {
 				limit = ttl
 				time.AfterFunc(3*time.Second, d.End)
 			}
-			ctx, cancel := context.WithTimeout(t.Context(), limit)
-			defer cancel()
+			ctx := within(t, limit)
 			start := time.Now()
 			err := g.Close(ctx)
 			require.True(t, store.free("k"))

@@ -67,9 +67,7 @@ func TestDetached_theCallerBoundsTheWaitAlone(t *testing.T) {
 		}},
 	} {
 		inTimeOf(t, name, func(t *testing.T) {
-			g, err := guard.New(memory.New())
-			require.NoError(t, err)
-			defer func() { require.NoError(t, g.Close(context.Background())) }()
+			g := newGuard(t, memory.New())
 			if c.taken {
 				l, err := g.Acquire(t.Context(), "key")
 				require.NoError(t, err)
@@ -87,7 +85,7 @@ func TestDetached_theCallerBoundsTheWaitAlone(t *testing.T) {
 			defer end()
 			ran := false
 			start := time.Now()
-			err = g.Do(limited, "key", func(ctx context.Context) error {
+			err := g.Do(limited, "key", func(ctx context.Context) error {
 				ran = true
 				require.Equal(t, "value", ctx.Value(contextKey{}))
 				return c.run(ctx, g, cancel)
@@ -111,9 +109,7 @@ func TestDetached_theCallerBoundsTheWaitAlone(t *testing.T) {
 // A lease of Acquire goes on without its caller, also one that joins.
 func TestDetached_aLeaseGoesOnWithoutItsCaller(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g, err := guard.New(memory.New())
-		require.NoError(t, err)
-		defer func() { require.NoError(t, g.Close(context.Background())) }()
+		g := newGuard(t, memory.New())
 		caller, cancel := context.WithCancel(t.Context())
 		l, err := g.Acquire(caller, "key", g.Adapter().Detached())
 		require.NoError(t, err)

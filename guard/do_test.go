@@ -61,8 +61,7 @@ func TestDo_busyErrorNamesTheHolderAndTheTimeLeft(t *testing.T) {
 }
 
 func TestName_isThatOfTheCallOrOfTheGuard(t *testing.T) {
-	g, err := guard.New(memory.New(), guard.WithName("nightly"))
-	require.NoError(t, err)
+	g := openGuard(t, memory.New(), guard.WithName("nightly"))
 	require.Equal(t, "nightly", g.Adapter().Name())
 	require.Equal(t, "hourly", g.Adapter().Name(guard.WithName("hourly")))
 	require.Equal(t, "nightly", g.Adapter().Name(guard.WithTTL(time.Hour)))
@@ -215,8 +214,7 @@ func TestOptions_ofTheCallOverrideThoseOfNew(t *testing.T) {
 }
 
 func TestOptions_minHoldIsCheckedAgainstTheMaxHoldOfNew(t *testing.T) {
-	g, err := guard.New(memory.New(), guard.WithMaxHold(time.Minute))
-	require.NoError(t, err)
+	g := openGuard(t, memory.New(), guard.WithMaxHold(time.Minute))
 	require.ErrorContains(t, g.Do(t.Context(), "k", nothing, guard.WithMinHold(time.Hour)), "WithMinHold(1h0m0s)")
 }
 
@@ -259,8 +257,7 @@ func TestKeys_thatCannotBeUsedAreRefused(t *testing.T) {
 		"open":  {"a{b", "brace"},
 		"close": {"a}b", "brace"},
 	}
-	g, err := guard.New(memory.New())
-	require.NoError(t, err)
+	g := openGuard(t, memory.New())
 	for name, c := range bad {
 		t.Run(name, func(t *testing.T) {
 			err := g.Do(t.Context(), c.key, func(context.Context) error { t.Error("ran"); return nil })
@@ -286,8 +283,7 @@ func (anyKey) Describe() driver.Description {
 }
 
 func TestKeys_areCheckedByTheLockersOwnRules(t *testing.T) {
-	g, err := guard.New(anyKey{memory.New()})
-	require.NoError(t, err)
+	g := openGuard(t, anyKey{memory.New()})
 	require.NoError(t, g.Do(t.Context(), "a{b}", nothing))
 	require.Error(t, g.Do(t.Context(), "", nothing))
 }

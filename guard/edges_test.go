@@ -85,11 +85,9 @@ func TestWait_isBoundedIfTheStoreIsSlow(t *testing.T) {
 			for _, opts := range [][]guard.Option{nil, {guard.WithFair()}} {
 				start := time.Now()
 				opts = append(opts, guard.WithWait(100*time.Millisecond))
-				g, err := guard.New(&fairStore{testStore: store}, guard.WithTTL(ttl))
-				require.NoError(t, err)
+				g := newGuard(t, &fairStore{testStore: store}, guard.WithTTL(ttl))
 				require.ErrorIs(t, g.Do(t.Context(), "k", nothing, opts...), guard.ErrStore)
 				require.LessOrEqual(t, time.Since(start), 1100*time.Millisecond)
-				require.NoError(t, g.Close(t.Context()))
 			}
 		})
 	}
@@ -180,14 +178,12 @@ func TestRenewal_continuesIfTheBackendPanics(t *testing.T) {
 				}
 				driver.Each{Locker: store.memory}.Start(ctx, driver.OpRenew, claims, driver.After{}, done)
 			}
-			g, err := guard.New(store, guard.WithTTL(ttl))
-			require.NoError(t, err)
+			g := newGuard(t, store, guard.WithTTL(ttl))
 			first, second := hold(t, g, "first"), hold(t, g, "second")
 			time.Sleep(5 * ttl)
 			require.Greater(t, calls.Load(), int32(10))
 			require.NoError(t, first.Release(t.Context()))
 			require.NoError(t, second.Release(t.Context()))
-			require.NoError(t, g.Close(t.Context()))
 		})
 	}
 }
@@ -206,8 +202,7 @@ func TestRenewal_endsWithoutAnAnswer(t *testing.T) {
 				late = append(late, func() { done(i, driver.Answer{Held: true}, nil) })
 			}
 		}
-		g, err := guard.New(store, guard.WithTTL(ttl))
-		require.NoError(t, err)
+		g := openGuard(t, store, guard.WithTTL(ttl))
 		lease := hold(t, g, "k")
 		<-lease.Context().Done()
 		require.Equal(t, guard.LossExpired, as[*guard.LostError](t, lease.Release(t.Context())).Reason)

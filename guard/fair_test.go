@@ -67,8 +67,7 @@ func withFairGuards(t *testing.T, n int, f func(c *fairCalls), opts ...guard.Opt
 			}
 		}()
 		for range n {
-			g, err := guard.New(c.store, append([]guard.Option{guard.WithTTL(ttl), guard.WithFair(), guard.WithWait(guard.Forever)}, opts...)...)
-			require.NoError(t, err)
+			g := openGuard(t, c.store, append([]guard.Option{guard.WithTTL(ttl), guard.WithFair(), guard.WithWait(guard.Forever)}, opts...)...)
 			c.guards = append(c.guards, g)
 		}
 		f(c)
@@ -385,10 +384,8 @@ func TestWithFair_isRefusedIfTheBackendKeepsNoQueue(t *testing.T) {
 }
 
 func TestWithFair_findsTheQueueOfAWrappedLocker(t *testing.T) {
-	g, err := guard.New(driver.Wrapper{Locker: memory.New()}, guard.WithFair(), guard.WithWait(time.Second))
-	require.NoError(t, err)
+	g := newGuard(t, driver.Wrapper{Locker: memory.New()}, guard.WithFair(), guard.WithWait(time.Second))
 	require.NoError(t, g.Do(t.Context(), "k", nothing))
-	require.NoError(t, g.Close(t.Context()))
 }
 
 func TestWithFair_aStoreErrorEndsACallWhoseTimeIsUp(t *testing.T) {

@@ -148,8 +148,7 @@ func TestHook_backgroundMayUseTheGuard(t *testing.T) {
 		})
 		return ctx
 	}}
-	g, err := guard.New(store, guard.WithHook(hook))
-	require.NoError(t, err)
+	g = openGuard(t, store, guard.WithHook(hook))
 	abandon(t, g, "k")
 	<-done
 	require.NoError(t, g.Close(t.Context()))

@@ -109,16 +109,14 @@ func TestInspector_boundsItsCallsAndTellsErrorsApart(t *testing.T) {
 }
 
 func TestInspector_isMissingIfTheBackendHasNone(t *testing.T) {
-	g, err := guard.New(leasesOnly{memory.New()})
-	require.NoError(t, err)
+	g := openGuard(t, leasesOnly{memory.New()})
 	_, ok := g.Adapter().Inspector()
 	require.False(t, ok)
 }
 
 func TestHeld_returnsWhatIsHeldForLongest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g, err := guard.New(memory.New())
-		require.NoError(t, err)
+		g := openGuard(t, memory.New())
 		ctx := t.Context()
 		defer func() { require.NoError(t, g.Close(ctx)) }()
 		keys := []string{"first", "second", "third"}

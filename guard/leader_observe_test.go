@@ -67,8 +67,7 @@ func TestObserve_returnsEachChange(t *testing.T) {
 // A backend that shows no keys can elect a leader, but not show it.
 func TestLeader_ofABackendThatShowsNothing(t *testing.T) {
 	t.Parallel()
-	g, err := guard.New(struct{ guard.Locker }{memory.New()})
-	require.NoError(t, err)
+	g := newGuard(t, struct{ guard.Locker }{memory.New()})
 	c, err := g.Candidate("leader", func(context.Context) error { return guard.ErrStopLeading })
 	require.NoError(t, err)
 	require.NoError(t, c.Run(t.Context()))
@@ -81,5 +80,4 @@ func TestLeader_ofABackendThatShowsNothing(t *testing.T) {
 		require.Zero(t, leader)
 	}
 	require.Equal(t, 1, n)
-	require.NoError(t, g.Close(t.Context()))
 }

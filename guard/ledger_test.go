@@ -17,8 +17,7 @@ import (
 
 func TestLedger_putsTheNamespaceBeforeNames(t *testing.T) {
 	store := memory.New()
-	ours, err := guard.New(store, guard.WithNamespace("app"))
-	require.NoError(t, err)
+	ours := openGuard(t, store, guard.WithNamespace("app"))
 	ledger, ok := ours.Adapter().Ledger()
 	require.True(t, ok)
 	ctx := t.Context()
@@ -42,8 +41,7 @@ func TestLedger_putsTheNamespaceBeforeNames(t *testing.T) {
 type leasesOnly struct{ guard.Locker }
 
 func TestLedger_isMissingIfTheBackendHasNone(t *testing.T) {
-	g, err := guard.New(leasesOnly{memory.New()})
-	require.NoError(t, err)
+	g := openGuard(t, leasesOnly{memory.New()})
 	_, ok := g.Adapter().Ledger()
 	require.False(t, ok)
 }
@@ -78,8 +76,7 @@ func TestLedger_aCallEndsWithinTheTTL(t *testing.T) {
 		200 * time.Millisecond: 200 * time.Millisecond, 3 * time.Second: 3 * time.Second, 30 * time.Second: 5 * time.Second,
 	} {
 		inTimeOf(t, ttl.String(), func(t *testing.T) {
-			g, err := guard.New(silentLedger{memory.New()})
-			require.NoError(t, err)
+			g := openGuard(t, silentLedger{memory.New()})
 			l, _ := g.Adapter().Ledger(guard.WithTTL(ttl))
 			for name, call := range map[string]func() error{
 				"Append":     func() error { return l.Append(t.Context(), "job", driver.Entry{Record: []byte("r")}, 1) },
@@ -96,8 +93,7 @@ func TestLedger_aCallEndsWithinTheTTL(t *testing.T) {
 }
 
 func TestLedger_refusesBadValues(t *testing.T) {
-	g, err := guard.New(memory.New())
-	require.NoError(t, err)
+	g := openGuard(t, memory.New())
 	l, _ := g.Adapter().Ledger()
 	ctx := t.Context()
 	good := driver.Entry{At: 1, Record: []byte("r")}
@@ -127,8 +123,7 @@ func TestLedger_refusesBadValues(t *testing.T) {
 }
 
 func TestLedger_distinguishesCancelFromStoreErrors(t *testing.T) {
-	g, err := guard.New(memory.New())
-	require.NoError(t, err)
+	g := openGuard(t, memory.New())
 	l, _ := g.Adapter().Ledger()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -46,8 +46,7 @@ func TestLook_saysWhetherACallWouldFindTheKeyBusy(t *testing.T) {
 	} {
 		inTimeOf(t, name, func(t *testing.T) {
 			locker := memory.New()
-			g, err := guard.New(locker, guard.WithNamespace("test"))
-			require.NoError(t, err)
+			g := openGuard(t, locker, guard.WithNamespace("test"))
 			other, err := guard.New(locker, guard.WithNamespace("test"))
 			require.NoError(t, err)
 			defer func() { require.NoError(t, errors.Join(closed(g), closed(other))) }()
@@ -76,9 +75,7 @@ func closed(g *guard.Guard) error {
 }
 
 func TestLook_saysIfTheStoreDoesNotTell(t *testing.T) {
-	g, err := guard.New(struct{ guard.Locker }{memory.New()}, guard.WithNamespace("test"))
-	require.NoError(t, err)
-	defer func() { require.NoError(t, g.Close(context.Background())) }()
+	g := newGuard(t, struct{ guard.Locker }{memory.New()}, guard.WithNamespace("test"))
 	require.ErrorIs(t, g.Adapter().Look(t.Context(), "key"), errors.ErrUnsupported)
 	require.ErrorIs(t, g.Adapter().Look(t.Context(), ""), errors.ErrUnsupported)
 }

@@ -58,8 +58,7 @@ func TestMissedWakeUp_isSetForACallThatWasNotNotified(t *testing.T) {
 	} {
 		inTimeOf(t, name, func(t *testing.T) {
 			store := &notifyingStore{testStore: newTestStore(), wakes: make(chan func(), 1)}
-			g, err := guard.New(store, guard.WithTTL(ttl))
-			require.NoError(t, err)
+			g := newGuard(t, store, guard.WithTTL(ttl))
 			claim := store.acquireElsewhere(t, 5*time.Minute)
 			var seen recorder
 			ended := make(chan error)
@@ -70,7 +69,6 @@ func TestMissedWakeUp_isSetForACallThatWasNotNotified(t *testing.T) {
 			require.NoError(t, <-ended)
 			granted := last[guard.AcquireEvent](t, &seen)
 			require.Equal(t, c.want, granted.Grant)
-			require.NoError(t, g.Close(t.Context()))
 		})
 	}
 }
@@ -78,8 +76,7 @@ func TestMissedWakeUp_isSetForACallThatWasNotNotified(t *testing.T) {
 func TestMissedWakeUp_isNotSetByAHandOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &notifyingStore{testStore: newTestStore(), wakes: make(chan func(), 1)}
-		g, err := guard.New(store, guard.WithTTL(ttl))
-		require.NoError(t, err)
+		g := newGuard(t, store, guard.WithTTL(ttl))
 		claim := store.acquireElsewhere(t, 5*time.Minute)
 		var first, second recorder
 		calls := newCallers(t, g)
@@ -90,7 +87,6 @@ func TestMissedWakeUp_isNotSetByAHandOff(t *testing.T) {
 		calls.requireOrder(0, 1)
 		require.Equal(t, guard.GrantMissedWakeUp, last[guard.AcquireEvent](t, &first).Grant)
 		require.Equal(t, guard.GrantHandOff, last[guard.AcquireEvent](t, &second).Grant)
-		require.NoError(t, g.Close(t.Context()))
 	})
 }
 

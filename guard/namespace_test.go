@@ -30,16 +30,13 @@ func TestWithoutNamespace_doAndAcquireNeedNeither(t *testing.T) {
 		t.Run(title, func(t *testing.T) {
 			t.Parallel()
 			store := memory.New()
-			g, err := guard.New(store, c.opts...)
-			require.NoError(t, err)
-			defer func() { require.NoError(t, g.Close(context.Background())) }()
+			g := newGuard(t, store, c.opts...)
 			require.NoError(t, g.Do(t.Context(), "report", func(ctx context.Context) error {
 				keys, _, err := store.Keys(ctx, "", "", 10)
 				require.Equal(t, []string{c.want + "report"}, keys)
 				return err
 			}))
-			lease, err := g.Acquire(t.Context(), "report", guard.WithoutNamespace())
-			require.NoError(t, err)
+			lease := hold(t, g, "report", guard.WithoutNamespace())
 			keys, _, err := store.Keys(t.Context(), "", "", 10)
 			require.NoError(t, err)
 			require.Equal(t, []string{"report"}, keys, "an option of a call replaces that of New")

@@ -141,10 +141,8 @@ func TestNesting_aContextWhoseLeaseWasReleasedHoldsNothing(t *testing.T) {
 
 func TestNesting_needsTheSameStore(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
-		same, err := guard.New(store)
-		require.NoError(t, err)
-		other, err := guard.New(memory.New())
-		require.NoError(t, err)
+		same := openGuard(t, store)
+		other := newGuard(t, memory.New())
 		require.NoError(t, g.Do(t.Context(), "k", func(ctx context.Context) error {
 			fence := guard.Fence(ctx)
 			require.NoError(t, same.Do(ctx, "k", func(ctx context.Context) error {
@@ -161,7 +159,6 @@ func TestNesting_needsTheSameStore(t *testing.T) {
 			}, guard.WithNamespace("other"))
 		}))
 		require.NoError(t, same.Close(t.Context()))
-		require.NoError(t, other.Close(t.Context()))
 	})
 }
 

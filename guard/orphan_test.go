@@ -68,8 +68,7 @@ func TestClose_aLateCallSurvivesALockerThatEndsItsRelease(t *testing.T) {
 				a.abort()
 				return false, nil
 			}
-			g, err := guard.New(store, guard.WithTTL(ttl))
-			require.NoError(t, err)
+			g := openGuard(t, store, guard.WithTTL(ttl))
 			var all sync.WaitGroup
 			returned := false
 			all.Go(func() {
@@ -77,8 +76,7 @@ func TestClose_aLateCallSurvivesALockerThatEndsItsRelease(t *testing.T) {
 				returned = true
 			})
 			synctest.Wait()
-			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
-			defer cancel()
+			ctx := within(t, 10*time.Millisecond)
 			require.ErrorContains(t, g.Close(ctx), "1 call to the store has not returned")
 			all.Wait()
 			require.True(t, returned)

@@ -27,8 +27,7 @@ func (s ownerless) Describe() driver.Description { return driver.Description{Own
 func withOwners(t *testing.T, keepsNone bool, owners ...string) (store *testStore) {
 	synctest.Test(t, func(t *testing.T) {
 		store = newTestStore()
-		g, err := guard.New(ownerless{store, keepsNone}, guard.WithTTL(ttl), guard.WithWait(guard.Forever))
-		require.NoError(t, err)
+		g := openGuard(t, ownerless{store, keepsNone}, guard.WithTTL(ttl), guard.WithWait(guard.Forever))
 		t.Cleanup(func() { require.NoError(t, g.Close(context.Background())) })
 		claim := store.acquireElsewhere(t, time.Hour)
 		c := newCallers(t, g)

@@ -113,14 +113,6 @@ func runFortnight(t *testing.T, hour time.Duration, work float64, schedule func(
 	return f
 }
 
-func newGuard(t *testing.T, store guard.Locker, opts ...guard.Option) *guard.Guard {
-	t.Helper()
-	g, err := guard.New(store, opts...)
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, g.Close(context.Background())) })
-	return g
-}
-
 // A run that is longer than the period makes the tick under it busy, and the one after it run.
 func TestWithOncePer_withARunLongerThanThePeriod(t *testing.T) {
 	f := runFortnight(t, time.Minute, 30, func(int) (one, other float64) { return 0, 0.1 })

@@ -31,16 +31,14 @@ func TestGuard_writesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newTestStore()
 		broken := guard.Hook{Release: func(context.Context, guard.ReleaseEvent) { panic("hook") }}
-		g, err := guard.New(store, guard.WithTTL(ttl), guard.WithHook(broken))
-		require.NoError(t, err)
+		g := openGuard(t, store, guard.WithTTL(ttl), guard.WithHook(broken))
 		store.OnRenew = noRenewal
 		thaw := store.freezeReleases()
 		require.ErrorIs(t, g.Do(t.Context(), "lost", func(ctx context.Context) error { <-ctx.Done(); return nil }), guard.ErrLost)
 		require.Panics(t, func() { _ = g.Do(t.Context(), "panics", func(context.Context) error { panic("no") }) })
 		held := hold(t, g, "held")
 		require.ErrorIs(t, g.Do(t.Context(), "held", nothing), guard.ErrBusy)
-		ended, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
+		ended := within(t, time.Second)
 		require.Error(t, g.Close(ended))
 		require.ErrorIs(t, context.Cause(held.Context()), guard.ErrClosed)
 		thaw()

@@ -91,8 +91,7 @@ func TestRan_isCorrectForEveryErrorOfDo(t *testing.T) {
 		}},
 		"cancelled while it waits": {do: func(t *testing.T, g *guard.Guard, store *testStore, f func(context.Context) error) error {
 			store.acquireElsewhere(t, time.Hour)
-			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-			defer cancel()
+			ctx := within(t, time.Second)
 			return g.Do(ctx, "k", f, guard.WithWait(time.Hour))
 		}},
 		"a bad key": {do: func(t *testing.T, g *guard.Guard, _ *testStore, f func(context.Context) error) error {

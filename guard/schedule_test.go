@@ -49,8 +49,7 @@ func startNow(
 func TestSchedule_needsAConstantNumberOfGoroutines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &batches{Locker: memory.New()}
-		g, err := guard.New(store, guard.WithTTL(ttl))
-		require.NoError(t, err)
+		g := newGuard(t, store, guard.WithTTL(ttl))
 		first := hold(t, g, "first")
 		synctest.Wait()
 		require.Equal(t, 1, goroutinesOfGuards())
@@ -72,15 +71,13 @@ func TestSchedule_needsAConstantNumberOfGoroutines(t *testing.T) {
 		for _, lease := range append(leases, first) {
 			require.NoError(t, lease.Release(t.Context()))
 		}
-		require.NoError(t, g.Close(t.Context()))
 	})
 }
 
 func TestSchedule_renewsInBatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &batches{Locker: memory.New()}
-		g, err := guard.New(store, guard.WithTTL(ttl))
-		require.NoError(t, err)
+		g := newGuard(t, store, guard.WithTTL(ttl))
 		var all []*guard.Lease
 		for i := range 1000 {
 			all = append(all, hold(t, g, fmt.Sprint("k", i)))
@@ -90,7 +87,6 @@ func TestSchedule_renewsInBatches(t *testing.T) {
 		for _, lease := range all {
 			require.NoError(t, lease.Release(t.Context()))
 		}
-		require.NoError(t, g.Close(t.Context()))
 	})
 }
 
@@ -110,22 +106,19 @@ func (f forgetful) Start(
 
 func TestSchedule_takesTheFirstAnswerToEachClaim(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g, err := guard.New(forgetful{memory.New()}, guard.WithTTL(ttl))
-		require.NoError(t, err)
+		g := newGuard(t, forgetful{memory.New()}, guard.WithTTL(ttl))
 		a, b := hold(t, g, "a"), hold(t, g, "b")
 		time.Sleep(10 * ttl)
 		require.NoError(t, a.Release(t.Context()))
 		lost := as[*guard.LostError](t, b.Release(t.Context()))
 		require.Equal(t, guard.LossExpired, lost.Reason)
 		require.ErrorContains(t, lost.Renew, "no answer")
-		require.NoError(t, g.Close(t.Context()))
 	})
 }
 
 func TestSchedule_endsItsGoroutineIfNothingIsHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g, err := guard.New(memory.New())
-		require.NoError(t, err)
+		g := openGuard(t, memory.New())
 		for range 3 {
 			require.NoError(t, g.Do(t.Context(), "k", nothing))
 			synctest.Wait()

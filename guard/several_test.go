@@ -286,8 +286,7 @@ func together(t *testing.T, f func(t *testing.T, store *severalStore, g *guard.G
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		store := &severalStore{sharingStore: sharingStore{newTestStore()}}
-		g, err := guard.New(store, guard.WithTTL(ttl))
-		require.NoError(t, err)
+		g := openGuard(t, store, guard.WithTTL(ttl))
 		f(t, store, g)
 		ending, cancel := context.WithTimeout(context.Background(), time.Hour)
 		defer cancel()

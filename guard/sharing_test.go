@@ -39,8 +39,7 @@ func sharing(t *testing.T, f func(t *testing.T, store sharingStore, here, there 
 		store := sharingStore{newTestStore()}
 		var guards [2]*guard.Guard
 		for i := range guards {
-			g, err := guard.New(store, append([]guard.Option{guard.WithTTL(ttl)}, opts...)...)
-			require.NoError(t, err)
+			g := openGuard(t, store, append([]guard.Option{guard.WithTTL(ttl)}, opts...)...)
 			guards[i] = g
 			t.Cleanup(func() {
 				ending, cancel := context.WithTimeout(context.Background(), time.Hour)
@@ -295,9 +294,7 @@ func TestLimit_holdsForAllProcesses(t *testing.T) {
 				var seats, fences sync.Map
 				var all sync.WaitGroup
 				for range 4 {
-					g, err := guard.New(store, guard.WithTTL(ttl), guard.WithWait(guard.Forever), guard.WithLimit(n))
-					require.NoError(t, err)
-					defer func() { require.NoError(t, g.Close(t.Context())) }()
+					g := newGuard(t, store, guard.WithTTL(ttl), guard.WithWait(guard.Forever), guard.WithLimit(n))
 					for range 20 {
 						all.Go(func() {
 							opts := []guard.Option{}
@@ -434,8 +431,7 @@ func TestShared_maxHoldOfTheLastEndsRenewal(t *testing.T) {
 func TestShared_closeRevokesAll(t *testing.T) {
 	sharing(t, func(t *testing.T, store sharingStore, here, _ *guard.Guard) {
 		leases := []*guard.Lease{hold(t, here, "k", guard.WithShared()), hold(t, here, "k", guard.WithShared())}
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
+		ctx := within(t, time.Second)
 		require.ErrorContains(t, here.Close(ctx), "2 leases were revoked")
 		for _, lease := range leases {
 			require.ErrorIs(t, context.Cause(lease.Context()), guard.ErrClosed)
@@ -504,8 +500,7 @@ func TestSharing_settings(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, ofNew := guard.New(c.store, c.opts...)
-			g, err := guard.New(c.store)
-			require.NoError(t, err)
+			g := openGuard(t, c.store)
 			ofCall := g.Do(t.Context(), "k", nothing, c.opts...)
 			require.NoError(t, g.Close(t.Context()))
 			for _, err := range []error{ofNew, ofCall} {

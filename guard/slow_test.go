@@ -106,8 +106,7 @@ func (c slowCell) test(t *testing.T) {
 			store.delay[op] = c.delay
 		}
 	}
-	g, err := guard.New(plain{store}, guard.WithTTL(c.ttl))
-	require.NoError(t, err)
+	g := openGuard(t, plain{store}, guard.WithTTL(c.ttl))
 	other, err := guard.New(plain{inner}, guard.WithTTL(c.ttl))
 	require.NoError(t, err)
 
@@ -159,8 +158,7 @@ func (c slowCell) test(t *testing.T) {
 	_, err = inner.Forget(t.Context(), "k") // a marker of which only an error was known
 	require.NoError(t, err)
 	require.NoError(t, other.Do(t.Context(), "k", nothing), "nobody holds the key in the end")
-	closing, cancel := context.WithTimeout(t.Context(), 10*c.ttl+time.Minute)
-	defer cancel()
+	closing := within(t, 10*c.ttl+time.Minute)
 	if err := g.Close(closing); c.tolerable() || !errors.Is(err, guard.ErrStore) {
 		require.NoError(t, err)
 	}

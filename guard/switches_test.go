@@ -60,8 +60,7 @@ func TestValidUntil_isTheEndOfTheLeaseUnlessItIsRenewed(t *testing.T) {
 	} {
 		inBubbleOf(t, name, func(t *testing.T, g *guard.Guard, _ *testStore) {
 			start := time.Now()
-			lease, err := g.Acquire(t.Context(), "k", append(c.opts, guard.WithoutRenewal())...)
-			require.NoError(t, err)
+			lease := hold(t, g, "k", append(c.opts, guard.WithoutRenewal())...)
 			until := lease.ValidUntil()
 			require.WithinRange(t, until, start.Add(c.most-ttl/50), start.Add(c.most))
 			<-lease.Context().Done()
@@ -74,8 +73,7 @@ func TestValidUntil_isTheEndOfTheLeaseUnlessItIsRenewed(t *testing.T) {
 
 func TestValidUntil_movesWithRenewalsAndEndsWithTheLease(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, _ *testStore) {
-		lease, err := g.Acquire(t.Context(), "k")
-		require.NoError(t, err)
+		lease := hold(t, g, "k")
 		for range 20 {
 			time.Sleep(ttl / 4)
 			require.Greater(t, time.Until(lease.ValidUntil()), ttl/3)

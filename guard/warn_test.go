@@ -27,8 +27,7 @@ func TestWarn_aHookLearnsOnceWhatMakesTheStoreLoseLeases(t *testing.T) {
 		evicts, forgets := errors.New("it evicts"), errors.New("it forgets")
 		w := &warner{Locker: memory.New(), warn: func(context.Context) []error { return []error{evicts, forgets} }}
 		var got []error
-		g, err := guard.New(w, guard.WithHook(guard.Hook{Warn: func(_ context.Context, err error) { got = append(got, err) }}))
-		require.NoError(t, err)
+		g := newGuard(t, w, guard.WithHook(guard.Hook{Warn: func(_ context.Context, err error) { got = append(got, err) }}))
 		require.Zero(t, w.asked, "before it is used")
 		for range 3 {
 			require.NoError(t, g.Do(t.Context(), "k", nothing))
@@ -36,7 +35,6 @@ func TestWarn_aHookLearnsOnceWhatMakesTheStoreLoseLeases(t *testing.T) {
 		}
 		require.Equal(t, 1, w.asked)
 		require.Equal(t, []error{evicts, forgets}, got)
-		require.NoError(t, g.Close(t.Context()))
 	})
 }
 
@@ -48,8 +46,7 @@ func TestWarn_theStoreIsAskedAgainWhileItIsUsed(t *testing.T) {
 		w := &warner{Locker: memory.New()}
 		w.warn = func(context.Context) []error { return answers[min(w.asked, len(answers))-1] }
 		var got []string
-		g, err := guard.New(w, guard.WithHook(guard.Hook{Warn: func(_ context.Context, err error) { got = append(got, err.Error()) }}))
-		require.NoError(t, err)
+		g := newGuard(t, w, guard.WithHook(guard.Hook{Warn: func(_ context.Context, err error) { got = append(got, err.Error()) }}))
 		for n := range 4*len(answers) - 3 {
 			require.NoError(t, g.Do(t.Context(), "k", nothing))
 			synctest.Wait()
@@ -59,14 +56,12 @@ func TestWarn_theStoreIsAskedAgainWhileItIsUsed(t *testing.T) {
 		require.Equal(t, []string{"it evicts", "slow since 1h", "it evicts", "slow since 3h"}, got)
 		time.Sleep(24 * time.Hour)
 		require.Equal(t, len(answers), w.asked, "only while it is used")
-		require.NoError(t, g.Close(t.Context()))
 	})
 }
 
 func TestWarn_nothingIsAskedWithoutAHookForIt(t *testing.T) {
 	w := &warner{Locker: memory.New()}
-	g, err := guard.New(w, guard.WithHook(guard.Hook{}))
-	require.NoError(t, err)
+	g := openGuard(t, w, guard.WithHook(guard.Hook{}))
 	require.NoError(t, g.Do(t.Context(), "k", nothing))
 	require.NoError(t, g.Close(t.Context()))
 	require.Zero(t, w.asked)
@@ -79,8 +74,7 @@ func TestWarn_aStoreThatDoesNotSay(t *testing.T) {
 		"panics": func(context.Context) []error { panic("a bug") },
 	} {
 		inTimeOf(t, name, func(t *testing.T) {
-			g, err := guard.New(&warner{Locker: memory.New(), warn: warn}, guard.WithHook(guard.Hook{Warn: func(context.Context, error) {}}))
-			require.NoError(t, err)
+			g := openGuard(t, &warner{Locker: memory.New(), warn: warn}, guard.WithHook(guard.Hook{Warn: func(context.Context, error) {}}))
 			require.NoError(t, g.Do(t.Context(), "k", nothing))
 			start := time.Now()
 			require.NoError(t, g.Close(t.Context()))

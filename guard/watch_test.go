@@ -65,11 +65,8 @@ func TestWatch_callsWhenTheKeyMayBeFree(t *testing.T) {
 	for name, opts := range map[string][]guard.Option{"no namespace": nil, "namespace": {guard.WithNamespace("ns")}} {
 		inTimeOf(t, name, func(t *testing.T) {
 			store := &watchedStore{Locker: memory.New(), subs: map[string]map[*func()]bool{}}
-			watching, err := guard.New(store, opts...)
-			require.NoError(t, err)
-			holding, err := guard.New(store, opts...)
-			require.NoError(t, err)
-			defer func() { require.NoError(t, holding.Close(context.Background())) }()
+			watching := openGuard(t, store, opts...)
+			holding := newGuard(t, store, opts...)
 			calls, running := 0, 0
 			var last context.Context
 			stop := watching.Adapter().Watch("k", func(ctx context.Context) {
@@ -127,8 +124,7 @@ func TestWatch_goesOnAfterACallThatDoesNotReturn(t *testing.T) {
 	for name, end := range map[string]func(){"Goexit": runtime.Goexit, "panic": func() { panic("in f") }} {
 		inTimeOf(t, name, func(t *testing.T) {
 			store := &watchedStore{Locker: memory.New(), subs: map[string]map[*func()]bool{}}
-			g, err := guard.New(store)
-			require.NoError(t, err)
+			g := newGuard(t, store)
 			calls := 0
 			g.Adapter().Watch("k", func(context.Context) {
 				calls++
@@ -137,13 +133,11 @@ func TestWatch_goesOnAfterACallThatDoesNotReturn(t *testing.T) {
 			synctest.Wait()
 			require.Equal(t, 1, calls, "at the begin")
 			for n := range 3 {
-				lease, err := g.Acquire(t.Context(), "k")
-				require.NoError(t, err)
+				lease := hold(t, g, "k")
 				require.NoError(t, lease.Release(t.Context()))
 				synctest.Wait()
 				require.Equal(t, n+2, calls)
 			}
-			require.NoError(t, g.Close(t.Context()))
 		})
 	}
 }

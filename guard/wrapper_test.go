@@ -88,8 +88,7 @@ func TestWrapper_isNeverBypassed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := &innerStore{Locker: memory.New()}
 		outer := &outerStore{Wrapper: driver.Wrapper{Locker: inner}}
-		g, err := guard.New(outer, guard.WithTTL(ttl))
-		require.NoError(t, err)
+		g := openGuard(t, outer, guard.WithTTL(ttl))
 		require.Equal(t, "memory", g.Adapter().Store())
 		other, err := inner.Locker.TryAcquire(t.Context(), driver.Claim{Key: "b", ID: "other", Owner: "other", TTL: ttl})
 		require.NoError(t, err)
@@ -104,8 +103,7 @@ func TestWrapper_isNeverBypassed(t *testing.T) {
 			all.Go(func() { require.NoError(t, g.Do(t.Context(), "a", work, append(waits, guard.WithShared())...)) })
 		}
 		all.Go(func() {
-			leaves, cancel := context.WithTimeout(t.Context(), ttl/2)
-			defer cancel()
+			leaves := within(t, ttl/2)
 			require.Error(t, g.Do(leaves, "b", work, waits...))
 		})
 		all.Wait()

@@ -42,8 +42,7 @@ func newRounds(t *testing.T) (*rounds, *callers) {
 		defer time.Sleep(trip)
 		return r.store.memory.Release(ctx, c, after)
 	}
-	g, err := guard.New(r.store, guard.WithTTL(ttl), guard.WithWait(guard.Forever))
-	require.NoError(t, err)
+	g := openGuard(t, r.store, guard.WithTTL(ttl), guard.WithWait(guard.Forever))
 	t.Cleanup(func() { require.NoError(t, g.Close(context.Background())) })
 	r.g = g
 	r.acquireElsewhere()
