@@ -350,3 +350,13 @@ func TestLong_orphansBeyondTheBoundAreReported(t *testing.T) {
 		require.NoError(t, g.Close(t.Context()), "all claims have expired")
 	})
 }
+
+// The cleaner begins when Close has given it up: it must end at once.
+func TestClose_returnsWhenTheStoreDoesNotAnswer(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
+		hold(t, g, "k")
+		thaw := store.freezeReleases()
+		require.Error(t, closeWithin(t, g, time.Second))
+		thaw()
+	})
+}

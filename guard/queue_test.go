@@ -217,21 +217,30 @@ func TestQueue_endsWithClose(t *testing.T) {
 }
 
 func TestQueue_sharesStoreErrors(t *testing.T) {
-	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
-		store.OnAcquire = failing(guardtest.Fail(driver.KindConnection))
-		c := newCallers(t, g)
-		start := time.Now()
-		for i := range 1000 {
-			c.start(t.Context(), 0, guard.WithWait(2*time.Second+time.Duration(i)*time.Millisecond))
-		}
-		c.requireOrder()
-		for i := range 1000 {
-			require.ErrorIs(t, c.end(i).err, guard.ErrStore)
-			require.NotErrorIs(t, c.end(i).err, guard.ErrBusy)
-			require.LessOrEqual(t, c.end(i).at.Sub(start), 2*time.Second+time.Duration(i)*time.Millisecond)
-		}
-		require.LessOrEqual(t, store.count(driver.OpAcquire), 20)
-	})
+	for name, c := range map[string]struct {
+		answer func(context.Context, int, driver.Claim) (driver.Answer, error)
+		grace  time.Duration // for a call whose time is up, until the first request ends
+	}{
+		"unreachable": {failing(guardtest.Fail(driver.KindConnection)), 0},
+		"frozen":      {noAnswer, time.Second},
+	} {
+		inBubbleOf(t, name, func(t *testing.T, g *guard.Guard, store *testStore) {
+			store.OnAcquire = c.answer
+			calls := newCallers(t, g)
+			start := time.Now()
+			wait := func(i int) time.Duration { return 2*time.Second + time.Duration(i)*time.Millisecond }
+			for i := range 100 {
+				calls.start(t.Context(), 0, guard.WithWait(wait(i)))
+			}
+			calls.requireOrder()
+			for i := range 100 {
+				require.ErrorIs(t, calls.end(i).err, guard.ErrStore)
+				require.NotErrorIs(t, calls.end(i).err, guard.ErrBusy)
+				require.LessOrEqual(t, calls.end(i).at.Sub(start), wait(i)+c.grace)
+			}
+			require.LessOrEqual(t, store.count(driver.OpAcquire), 20)
+		})
+	}
 }
 
 // A waiter whose time is up stays only until the first call has been granted the key.
