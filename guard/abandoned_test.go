@@ -111,9 +111,7 @@ func (s *abandonScene) play(store guard.Locker, mayRun bool, opts []guard.Option
 	ctx, cancel := context.WithTimeout(s.t.Context(), time.Second)
 	defer cancel()
 	s.cancel = cancel
-	s.all.Go(func() {
-		_ = s.g.Do(ctx, "k", func(context.Context) error { require.True(s.t, mayRun); return nil })
-	})
+	s.all.Go(func() { _ = s.g.Do(ctx, "k", func(context.Context) error { require.True(s.t, mayRun); return nil }) })
 	s.all.Wait()
 	synctest.Wait() // for the cleaner
 	require.NoError(s.t, s.g.Close(s.t.Context()))
@@ -170,9 +168,7 @@ func TestWithFair_callsThatGiveUpDelayNobody(t *testing.T) {
 		sharingOf(t, fmt.Sprint(n), func(t *testing.T, store sharingStore, here, there *guard.Guard) {
 			guards := []*guard.Guard{here, there}
 			work := func(context.Context) error { time.Sleep(time.Millisecond); return nil }
-			load := hurried(t, store, n, func(ctx context.Context, i int) error {
-				return guards[i%2].Do(ctx, "k", work)
-			})
+			load := hurried(t, store, n, func(ctx context.Context, i int) error { return guards[i%2].Do(ctx, "k", work) })
 			var patient sync.WaitGroup
 			for i := range 12 {
 				patient.Go(func() {

@@ -202,8 +202,7 @@ func TestClose_countsTheCallsThatHaveNotReturned(t *testing.T) {
 	} {
 		inTimeOf(t, name, func(t *testing.T) {
 			store := newTestStore()
-			g, err := guard.New(store)
-			require.NoError(t, err)
+			g := openGuard(t, store)
 			thaw := make(chan struct{})
 			c.stuck(store, func() { <-thaw })
 			ended := make(chan struct{})
@@ -212,7 +211,7 @@ func TestClose_countsTheCallsThatHaveNotReturned(t *testing.T) {
 				_ = g.Do(t.Context(), "k", nothing)
 			}()
 			synctest.Wait()
-			err = closeWithin(t, g, 50*time.Millisecond)
+			err := closeWithin(t, g, 50*time.Millisecond)
 			require.ErrorIs(t, err, guard.ErrStore)
 			require.ErrorContains(t, err, c.says)
 			close(thaw)
@@ -233,13 +232,12 @@ func TestClose_countsAHookThatHasNotReturned(t *testing.T) {
 	} {
 		inTimeOf(t, name, func(t *testing.T) {
 			unblock := make(chan struct{})
-			g, err := guard.New(newTestStore(), guard.WithTTL(ttl), guard.WithHook(hook(func() { <-unblock })))
-			require.NoError(t, err)
+			g := openGuard(t, newTestStore(), guard.WithTTL(ttl), guard.WithHook(hook(func() { <-unblock })))
 			go func() {
 				_ = g.Do(context.Background(), "k", func(context.Context) error { time.Sleep(ttl); return nil })
 			}()
 			time.Sleep(ttl / 2)
-			err = closeWithin(t, g, time.Minute)
+			err := closeWithin(t, g, time.Minute)
 			require.ErrorContains(t, err, "hook")
 			require.NotErrorIs(t, err, guard.ErrStore)
 			close(unblock)

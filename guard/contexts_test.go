@@ -26,12 +26,8 @@ func TestLease_contextHasTheSameCauseWheneverItIsRead(t *testing.T) {
 		"released": {func(t *testing.T, l *guard.Lease, _ context.CancelCauseFunc) {
 			require.NoError(t, l.Release(t.Context()))
 		}, guard.ErrReleased},
-		"lost": {func(*testing.T, *guard.Lease, context.CancelCauseFunc) {
-			time.Sleep(time.Hour)
-		}, guard.ErrLost},
-		"cancelled by the caller": {func(_ *testing.T, _ *guard.Lease, cancel context.CancelCauseFunc) {
-			cancel(errOwn)
-		}, errOwn},
+		"lost":                    {func(*testing.T, *guard.Lease, context.CancelCauseFunc) { time.Sleep(time.Hour) }, guard.ErrLost},
+		"cancelled by the caller": {func(_ *testing.T, _ *guard.Lease, cancel context.CancelCauseFunc) { cancel(errOwn) }, errOwn},
 		"cancelled by the caller, and released": {func(t *testing.T, l *guard.Lease, cancel context.CancelCauseFunc) {
 			cancel(errOwn)
 			require.NoError(t, l.Release(context.Background()))
@@ -80,13 +76,12 @@ func TestLease_contextHasTheSameCauseWheneverItIsRead(t *testing.T) {
 // A context that is derived from the run's context ends with it, and needs no goroutine.
 func TestLease_contextEndsWhatIsDerivedFromIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g, err := guard.New(memory.New())
-		require.NoError(t, err)
+		g := openGuard(t, memory.New())
 		var child context.Context
 		cancel := context.CancelFunc(func() {})
 		defer func() { cancel() }() // not in after, which may come before the child's end
 		var after bool
-		err = g.Do(t.Context(), "key", func(ctx context.Context) error {
+		err := g.Do(t.Context(), "key", func(ctx context.Context) error {
 			child, cancel = context.WithCancel(ctx)
 			context.AfterFunc(ctx, func() { after = true })
 			require.NoError(t, child.Err())

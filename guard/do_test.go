@@ -192,8 +192,7 @@ func TestOptions_badValuesAreRefusedByName(t *testing.T) {
 			require.ErrorContains(t, err, c.setting)
 			require.ErrorContains(t, err, c.says)
 
-			g, err := guard.New(memory.New())
-			require.NoError(t, err)
+			g := openGuard(t, memory.New())
 			ran := func(context.Context) error { t.Error("ran"); return nil }
 			require.ErrorAs(t, g.Do(t.Context(), "k", ran, c.opts...), &refused)
 			_, err = g.Acquire(t.Context(), "k", c.opts...)
@@ -240,10 +239,9 @@ func TestNew_checksTheLocker(t *testing.T) {
 }
 
 func TestDo_refusesANilFunction(t *testing.T) {
-	g, err := guard.New(memory.New())
-	require.NoError(t, err)
+	g := openGuard(t, memory.New())
 	refused := as[*guard.SettingError](t, g.Do(t.Context(), "k", nil))
-	_, err = g.Wrap("k", nil)
+	_, err := g.Wrap("k", nil)
 	require.ErrorAs(t, err, &refused)
 	_, err = guard.DoValue[int](t.Context(), g, "k", nil)
 	require.ErrorAs(t, err, &refused)

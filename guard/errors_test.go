@@ -1,7 +1,6 @@
 package guard_test
 
 import (
-	"context"
 	"errors"
 	"testing"
 	"time"
@@ -11,58 +10,6 @@ import (
 	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/guard/driver"
 )
-
-func TestErrors_areDistinct(t *testing.T) {
-	kinds := map[string]error{
-		"busy": guard.ErrBusy, "done": guard.ErrDone, "lost": guard.ErrLost, "closed": guard.ErrClosed,
-		"cancelled": context.Canceled, "store": guard.ErrStore,
-	}
-	// A Guard creates each error, over a store whose own errors are context errors. That is the
-	// worst case.
-	outcomes := map[string]func(t *testing.T, g *guard.Guard, store *testStore) error{
-		"busy": func(t *testing.T, g *guard.Guard, store *testStore) error {
-			_, err := store.memory.TryAcquire(t.Context(), driver.Claim{Key: "k", ID: "other", TTL: time.Second})
-			require.NoError(t, err)
-			return g.Do(t.Context(), "k", nothing)
-		},
-		"done": func(t *testing.T, g *guard.Guard, _ *testStore) error {
-			require.NoError(t, g.Do(t.Context(), "k", nothing, guard.WithOnce(time.Second)))
-			return g.Do(t.Context(), "k", nothing)
-		},
-		"lost": func(t *testing.T, g *guard.Guard, store *testStore) error {
-			store.OnRenew = func(ctx context.Context, _ int, _ driver.Claim) (bool, error) {
-				return false, driver.NewStoreError("test", driver.OpRenew, "k", frozen(ctx))
-			}
-			return g.Do(t.Context(), "k", func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() })
-		},
-		"closed": func(t *testing.T, g *guard.Guard, _ *testStore) error {
-			require.NoError(t, g.Close(t.Context()))
-			return g.Do(t.Context(), "k", nothing)
-		},
-		"cancelled": func(t *testing.T, g *guard.Guard, store *testStore) error {
-			ctx, cancel := context.WithCancel(t.Context())
-			store.OnAcquire = func(ctx context.Context, _ int, c driver.Claim) (driver.Answer, error) {
-				cancel()
-				return driver.Answer{}, driver.NewStoreError("test", driver.OpAcquire, c.Key, frozen(ctx))
-			}
-			return g.Do(ctx, "k", nothing)
-		},
-		"store": func(t *testing.T, g *guard.Guard, store *testStore) error {
-			store.OnAcquire = failing(errors.Join(context.Canceled, context.DeadlineExceeded))
-			return g.Do(t.Context(), "k", nothing)
-		},
-	}
-	for name, outcome := range outcomes {
-		inBubbleOf(t, name, func(t *testing.T, g *guard.Guard, store *testStore) {
-			err := outcome(t, g, store)
-			require.Error(t, err)
-			for other, kind := range kinds {
-				require.Equal(t, name == other, errors.Is(err, kind), "errors.Is(%v, the %s error)", err, other)
-			}
-			require.NotErrorIs(t, err, context.DeadlineExceeded)
-		})
-	}
-}
 
 func TestErrors_sayWhatHappened(t *testing.T) {
 	mine := errors.New("mine")

@@ -387,9 +387,7 @@ func exits() (rows []exit) {
 		add("running", a.name, running(func(context.Context) error { time.Sleep(2 * time.Second); a.abort(); return nil }, func(*exitScene) {}))
 	}
 	add("running", "cancel", running(untilDone, func(s *exitScene) { s.cancel() }))
-	add("running", "loss", running(untilDone, func(s *exitScene) {
-		s.store.release(s.t, s.claim(), driver.After{})
-	}))
+	add("running", "loss", running(untilDone, func(s *exitScene) { s.store.release(s.t, s.claim(), driver.After{}) }))
 	add("running", "suspended host", running(untilDone, func(s *exitScene) { s.asleep.Add(int64(time.Minute)) }))
 	addClose("running", "1 lease was revoked", running(untilDone, func(s *exitScene) { s.closeInBackground(time.Second) }))
 

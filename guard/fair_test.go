@@ -373,8 +373,7 @@ func TestWithFair_isRefusedIfTheBackendKeepsNoQueue(t *testing.T) {
 	require.Equal(t, "WithFair", refused.Setting)
 	require.ErrorContains(t, err, "testStore")
 
-	g, err := guard.New(newTestStore())
-	require.NoError(t, err)
+	g := openGuard(t, newTestStore())
 	refused = nil
 	require.ErrorAs(t, g.Do(t.Context(), "k", nothing, guard.WithFair()), &refused)
 	require.Equal(t, "WithFair", refused.Setting)

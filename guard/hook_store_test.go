@@ -85,12 +85,11 @@ func kindOf(err error) driver.StoreErrorKind {
 func TestHook_receivesCallsToTheLedger(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var seen events[guard.CallEvent]
-		g, err := guard.New(memory.New(), guard.WithName("work"), guard.WithHook(guard.Hook{Call: seen.record}))
-		require.NoError(t, err)
+		g := openGuard(t, memory.New(), guard.WithName("work"), guard.WithHook(guard.Hook{Call: seen.record}))
 		ledger, ok := g.Adapter().Ledger()
 		require.True(t, ok)
 		require.NoError(t, ledger.Append(t.Context(), "log", driver.Entry{Record: []byte("r")}, 1))
-		_, err = driver.Entries(t.Context(), ledger, "log", 1)
+		_, err := driver.Entries(t.Context(), ledger, "log", 1)
 		require.NoError(t, err)
 		_, err = ledger.Raise(t.Context(), "log", "c", 1)
 		require.NoError(t, err)
@@ -107,10 +106,8 @@ func TestHook_receivesCallsToTheLedger(t *testing.T) {
 
 func TestHook_receivesTheStartAndTheEndOfAnOrphan(t *testing.T) {
 	for name, lose := range map[string]func(store *testStore){
-		"an acquire": func(store *testStore) {
-			store.OnAcquire = failing(guardtest.Fail(driver.KindAuth))
-		},
-		"a release": func(store *testStore) { store.failReleasesFor(5 * time.Second) },
+		"an acquire": func(store *testStore) { store.OnAcquire = failing(guardtest.Fail(driver.KindAuth)) },
+		"a release":  func(store *testStore) { store.failReleasesFor(5 * time.Second) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			var orphans events[guard.OrphanEvent]
@@ -140,11 +137,10 @@ func TestHook_receivesAnErrorForOrphansThatCloseGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var orphans events[guard.OrphanEvent]
 		store := newTestStore()
-		g, err := guard.New(store, guard.WithHook(guard.Hook{Orphan: orphans.record}))
-		require.NoError(t, err)
+		g := openGuard(t, store, guard.WithHook(guard.Hook{Orphan: orphans.record}))
 		store.failReleasesFor(time.Hour)
 		_ = g.Do(t.Context(), "k", nothing)
-		err = g.Close(t.Context())
+		err := g.Close(t.Context())
 		require.ErrorIs(t, err, guard.ErrStore)
 		require.ErrorContains(t, err, "1 claim was not released")
 		require.Len(t, orphans.all(), 2)

@@ -75,13 +75,12 @@ func (m mute) Keys(context.Context, string, string, int) ([]string, string, erro
 func TestInspector_boundsItsCallsAndTellsErrorsApart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		refused := &guard.SettingError{Setting: "cursor"}
-		g, err := guard.New(mute{memory.New(), refused})
-		require.NoError(t, err)
+		g := openGuard(t, mute{memory.New(), refused})
 		inspector, ok := g.Adapter().Inspector()
 		require.True(t, ok)
 
 		began := time.Now()
-		_, err = inspector.Show(t.Context(), "key")
+		_, err := inspector.Show(t.Context(), "key")
 		require.Equal(t, 5*time.Second, time.Since(began))
 		store := as[*guard.StoreError](t, err)
 		require.Equal(t, driver.OpInspect, store.Op)

@@ -167,9 +167,7 @@ func TestCandidate_exits(t *testing.T) {
 	}{
 		"returns nil":   {act: returns(nil), within: soon},
 		"returns error": {act: returns(errWork), within: soon},
-		"stops": {act: returns(guard.ErrStopLeading), within: soon, over: func(t *testing.T, got any) {
-			require.Nil(t, got)
-		}},
+		"stops":         {act: returns(guard.ErrStopLeading), within: soon, over: func(t *testing.T, got any) { require.Nil(t, got) }},
 		"stops with an error": {act: returns(fmt.Errorf("%w: %w", guard.ErrStopLeading, errWork)), within: soon, over: func(t *testing.T, got any) {
 			require.ErrorIs(t, got.(error), errWork)
 			require.ErrorIs(t, got.(error), guard.ErrStopLeading)
@@ -384,9 +382,8 @@ func TestCandidate_refusesWhatCannotWork(t *testing.T) {
 		t.Run(setting, func(t *testing.T) {
 			t.Parallel()
 			var refused *guard.SettingError
-			g, err := guard.New(memory.New())
-			require.NoError(t, err)
-			err = g.Lead(t.Context(), "leader", lead, opt)
+			g := openGuard(t, memory.New())
+			err := g.Lead(t.Context(), "leader", lead, opt)
 			require.ErrorAs(t, err, &refused)
 			require.Equal(t, setting, refused.Setting)
 
@@ -407,9 +404,8 @@ func TestCandidate_refusesWhatCannotWork(t *testing.T) {
 			require.Equal(t, setting, refused.Setting, "of New")
 		})
 	}
-	g, err := guard.New(memory.New(), guard.WithOnce(time.Hour))
-	require.NoError(t, err)
-	_, err = g.Candidate("leader", lead, guard.WithOnce(0))
+	g := openGuard(t, memory.New(), guard.WithOnce(time.Hour))
+	_, err := g.Candidate("leader", lead, guard.WithOnce(0))
 	require.NoError(t, err, "off")
 	var key *guard.KeyError
 	_, err = g.Candidate("", lead, guard.WithOnce(0))
@@ -473,9 +469,8 @@ func TestCandidate_ttl(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			g, err := guard.New(memory.New(), row.of...)
-			require.NoError(t, err)
-			err = g.Lead(t.Context(), "leader", func(ctx context.Context) error {
+			g := openGuard(t, memory.New(), row.of...)
+			err := g.Lead(t.Context(), "leader", func(ctx context.Context) error {
 				lease, _ := guard.FromContext(ctx)
 				require.Equal(t, row.want, lease.Claims()[0].TTL)
 				return guard.ErrStopLeading

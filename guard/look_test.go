@@ -47,8 +47,7 @@ func TestLook_saysWhetherACallWouldFindTheKeyBusy(t *testing.T) {
 		inTimeOf(t, name, func(t *testing.T) {
 			locker := memory.New()
 			g := openGuard(t, locker, guard.WithNamespace("test"))
-			other, err := guard.New(locker, guard.WithNamespace("test"))
-			require.NoError(t, err)
+			other := openGuard(t, locker, guard.WithNamespace("test"))
 			defer func() { require.NoError(t, errors.Join(closed(g), closed(other))) }()
 			c.is(other)
 			looked := g.Adapter().Look(t.Context(), "key", c.opts...)
@@ -59,7 +58,7 @@ func TestLook_saysWhetherACallWouldFindTheKeyBusy(t *testing.T) {
 			} else {
 				require.NoError(t, looked)
 			}
-			err = g.Do(t.Context(), "key", func(context.Context) error { return nil }, c.opts...)
+			err := g.Do(t.Context(), "key", func(context.Context) error { return nil }, c.opts...)
 			require.Equal(t, c.busy, errors.Is(err, guard.ErrBusy), "%v", err)
 		})
 	}

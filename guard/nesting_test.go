@@ -114,9 +114,7 @@ func TestNesting_aRunThatOutlivesTheLeaseGetsErrLost(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, _ *testStore) {
 		result := make(chan error, 1)
 		require.NoError(t, g.Do(t.Context(), "k", func(ctx context.Context) error {
-			go func() {
-				result <- g.Do(ctx, "k", func(ctx context.Context) error { <-ctx.Done(); return nil })
-			}()
+			go func() { result <- g.Do(ctx, "k", func(ctx context.Context) error { <-ctx.Done(); return nil }) }()
 			synctest.Wait()
 			return nil
 		}))

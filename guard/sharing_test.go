@@ -221,18 +221,14 @@ func TestShared_readersDoNotOvertakeAWriter(t *testing.T) {
 
 func TestShared_aWriterThatLeavesLetsReadersIn(t *testing.T) {
 	for name, end := range map[string]func(leave context.CancelFunc, g *guard.Guard){
-		"it is cancelled": func(leave context.CancelFunc, _ *guard.Guard) { leave() },
-		"its Guard is closed": func(_ context.CancelFunc, g *guard.Guard) {
-			_ = g.Close(context.Background())
-		},
+		"it is cancelled":     func(leave context.CancelFunc, _ *guard.Guard) { leave() },
+		"its Guard is closed": func(_ context.CancelFunc, g *guard.Guard) { _ = g.Close(context.Background()) },
 	} {
 		sharingOf(t, name, func(t *testing.T, _ sharingStore, here, there *guard.Guard) {
 			reader := hold(t, here, "k", guard.WithShared())
 			ctx, leave := context.WithCancel(t.Context())
 			left := make(chan error)
-			go func() {
-				left <- there.Do(ctx, "k", nothing, guard.WithWait(guard.Forever))
-			}()
+			go func() { left <- there.Do(ctx, "k", nothing, guard.WithWait(guard.Forever)) }()
 			time.Sleep(time.Second)
 			_, err := here.Acquire(t.Context(), "k", guard.WithShared())
 			require.ErrorIs(t, err, guard.ErrBusy, "a writer waits")

@@ -56,9 +56,7 @@ func (s *slowStore) Renew(ctx context.Context, c driver.Claim) (bool, error) {
 }
 
 func (s *slowStore) Release(ctx context.Context, c driver.Claim, after driver.After) (bool, error) {
-	return slowly(ctx, s.delay[driver.OpRelease], func() (bool, error) {
-		return s.Locker.Release(context.Background(), c, after)
-	})
+	return slowly(ctx, s.delay[driver.OpRelease], func() (bool, error) { return s.Locker.Release(context.Background(), c, after) })
 }
 
 // plain hides what a Locker can do beside its three methods.

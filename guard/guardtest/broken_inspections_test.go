@@ -140,9 +140,7 @@ const (
 
 // shown is inspecting with an Inspector that shows something else.
 func shown(change func(info *driver.KeyInfo)) guardtest.Backend {
-	return inspecting(func(i *inspected) {
-		i.shows = func(_ *memory.Locker, info *driver.KeyInfo, _ string) { change(info) }
-	})
+	return inspecting(func(i *inspected) { i.shows = func(_ *memory.Locker, info *driver.KeyInfo, _ string) { change(info) } })
 }
 
 // ofHolders changes the holders that are shown.

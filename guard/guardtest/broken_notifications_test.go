@@ -60,9 +60,7 @@ func newNotifier(l guard.Locker, begins, releases, stops bool) *notifier {
 }
 
 func notifying(begins, releases, stops bool) guardtest.Backend {
-	s := wrapped(func(l guard.Locker) guard.Locker {
-		return newNotifier(l, begins, releases, stops)
-	})
+	s := wrapped(func(l guard.Locker) guard.Locker { return newNotifier(l, begins, releases, stops) })
 	s.Notifies = true
 	return s
 }

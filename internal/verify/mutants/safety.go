@@ -163,12 +163,12 @@ var safety = []mutant{
 	{
 		name: "mutant_unknown_is_busy", rule: 7, does: "the error of a busy key is also ErrStore",
 		hunks: []hunk{{"guard/errors.go", "func (e *BusyError) Is(target error) bool { return target == ErrBusy }", "func (e *BusyError) Is(target error) bool { return target == ErrBusy || target == ErrStore }"}},
-		pkg:   "guard", test: "TestErrors_areDistinct",
+		pkg:   "guard", test: "TestRan_isCorrectForEveryErrorOfDo",
 	},
 	{
 		name: "mutant_our_deadline_is_the_callers", rule: 7, does: "the end of an internal context looks like the end of the caller's",
 		hunks: []hunk{{"guard/driver/errors.go", "return notContext{err}", "return err"}},
-		pkg:   "guard", test: "TestErrors_areDistinct",
+		pkg:   "guard", test: "TestRan_isCorrectForEveryErrorOfDo",
 	},
 	{
 		name: "mutant_loss_not_reported", rule: 8, does: "Do returns nil although the lease was lost",
