@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -20,6 +19,7 @@ import (
 )
 
 // closeWithin closes g with a time limit and returns the error of Close.
+
 func closeWithin(t *testing.T, g *guard.Guard, limit time.Duration) error {
 	t.Helper()
 	ctx := within(t, limit)
@@ -30,7 +30,9 @@ func closeWithin(t *testing.T, g *guard.Guard, limit time.Duration) error {
 }
 
 // A call that is granted a lease after Close has begun does not use it. Close waits until each of
+
 // these leases has been released.
+
 func TestClose_releasesLeasesGrantedMeanwhile(t *testing.T) {
 	for name, answer := range map[string]error{"granted": nil, "without an answer": errors.New("reset")} {
 		inBubbleOf(t, name, func(t *testing.T, g *guard.Guard, store *testStore) {
@@ -63,7 +65,9 @@ func TestClose_releasesLeasesGrantedMeanwhile(t *testing.T) {
 }
 
 // The error of Close counts the claims that it could not release. Hooks receive an error for each
+
 // of them.
+
 func TestClose_reportsClaimsThatItCouldNotRelease(t *testing.T) {
 	var orphans events[guard.OrphanEvent]
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
@@ -97,6 +101,7 @@ func TestClose_reportsClaimsThatItCouldNotRelease(t *testing.T) {
 }
 
 // A claim counts until it has ended, also if the clean-up failed for good before Close.
+
 func TestClose_countsClaimsWhoseCleanUpFailedBefore(t *testing.T) {
 	for name, c := range map[string]struct {
 		after time.Duration
@@ -123,6 +128,7 @@ func TestClose_countsClaimsWhoseCleanUpFailedBefore(t *testing.T) {
 }
 
 // A Locker that panics must not end the process from a goroutine of Close.
+
 func TestClose_containsAPanicOfTheLocker(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 		hold(t, g, "k")
@@ -140,6 +146,7 @@ func TestClose_containsAPanicOfTheLocker(t *testing.T) {
 }
 
 // slowWaiter is the context of a call whose goroutine stops when it begins to rest.
+
 type slowWaiter struct {
 	context.Context
 	goesOn chan struct{}
@@ -151,7 +158,9 @@ func (c slowWaiter) Done() <-chan struct{} {
 }
 
 // Close revokes a lease that was offered to a waiter before the waiter has seen it. Hooks know of
+
 // no acquire, so they must not receive a release.
+
 func TestClose_reportsNoReleaseOfALeaseThatNobodyHasTaken(t *testing.T) {
 	sharing(t, func(t *testing.T, store sharingStore, here, _ *guard.Guard) {
 		store.OnAcquire = func(ctx context.Context, _ int, c driver.Claim) (driver.Answer, error) {
@@ -182,6 +191,7 @@ func TestClose_reportsNoReleaseOfALeaseThatNobodyHasTaken(t *testing.T) {
 }
 
 // Close must not count a store call that has not returned as finished.
+
 func TestClose_countsTheCallsThatHaveNotReturned(t *testing.T) {
 	for name, c := range map[string]struct {
 		stuck func(store *testStore, hang func())
@@ -221,103 +231,17 @@ func TestClose_countsTheCallsThatHaveNotReturned(t *testing.T) {
 }
 
 // A hook that does not return keeps a goroutine, so Close must not return nil.
-func TestClose_countsAHookThatHasNotReturned(t *testing.T) {
-	for name, hook := range map[string]func(block func()) guard.Hook{
-		"in the background": func(block func()) guard.Hook {
-			return guard.Hook{Renew: func(context.Context, guard.RenewEvent) { block() }}
-		},
-		"in the call": func(block func()) guard.Hook {
-			return guard.Hook{AcquireStart: func(ctx context.Context, _ guard.Event) context.Context { block(); return ctx }}
-		},
-	} {
-		inTimeOf(t, name, func(t *testing.T) {
-			unblock := make(chan struct{})
-			g := openGuard(t, newTestStore(), guard.WithTTL(ttl), guard.WithHook(hook(func() { <-unblock })))
-			go func() {
-				_ = g.Do(context.Background(), "k", func(context.Context) error { time.Sleep(ttl); return nil })
-			}()
-			time.Sleep(ttl / 2)
-			err := closeWithin(t, g, time.Minute)
-			require.ErrorContains(t, err, "hook")
-			require.NotErrorIs(t, err, guard.ErrStore)
-			close(unblock)
-			synctest.Wait()
-			require.NoError(t, g.Close(t.Context()))
-		})
-	}
-}
 
 // Do must not run the function if the lease ends while a hook is running.
-func TestDo_doesNotRunUnderALeaseThatEndedInAHook(t *testing.T) {
-	for name, c := range map[string]struct {
-		end  func(g *guard.Guard)
-		want error
-	}{
-		"lost": {func(*guard.Guard) { time.Sleep(2 * ttl) }, guard.ErrLost},
-		"revoked": {func(g *guard.Guard) {
-			ended, cancel := context.WithCancel(context.Background())
-			cancel()
-			_ = g.Close(ended)
-		}, guard.ErrClosed},
-	} {
-		inBubbleOf(t, name, func(t *testing.T, g *guard.Guard, store *testStore) {
-			hook := guard.Hook{AcquireEnd: func(context.Context, guard.AcquireEvent) { c.end(g) }}
-			opts := []guard.Option{guard.WithHook(hook), guard.WithoutRenewal()}
-			err := g.Do(t.Context(), "k", func(context.Context) error { t.Error("ran"); return nil }, opts...)
-			require.ErrorIs(t, err, c.want)
-			require.False(t, guard.Ran(err))
-			require.True(t, store.free("k"))
-		})
-	}
-}
 
 // A slow hook delays only the reports. The Guard keeps a bounded number of events for it and
-// counts the events that it drops.
-func TestLong_aHookThatIsTooSlowDropsABoundedNumberOfEvents(t *testing.T) {
-	leftout.IfShort(t)
-	var delivered, dropped atomic.Int64
-	unblock := make(chan struct{})
-	synctest.Test(t, func(t *testing.T) {
-		unblock = make(chan struct{})
-		store := newTestStore()
-		count := func(e guard.Event) {
-			<-unblock
-			delivered.Add(1)
-			dropped.Add(int64(e.Dropped))
-		}
-		g, err := guard.New(store, guard.WithTTL(ttl), guard.WithHook(guard.Hook{
-			Loss:  func(_ context.Context, e guard.LossEvent) { count(e.Event) },
-			Renew: func(_ context.Context, e guard.RenewEvent) { count(e.Event) },
-		}))
-		require.NoError(t, err)
-		const leases = 21_000 // 20,000 losses wait, and the rest is dropped
-		for i := range leases {
-			hold(t, g, fmt.Sprint("k", i), guard.WithoutRenewal())
-		}
-		time.Sleep(2 * ttl) // all are lost
-		close(unblock)
-		synctest.Wait()
-		require.Less(t, delivered.Load(), int64(leases))
-		hold(t, g, "last", guard.WithoutRenewal())
-		time.Sleep(2 * ttl)
-		require.Equal(t, int64(leases+1), delivered.Load()+dropped.Load())
-		_ = closeWithin(t, g, time.Second)
-	})
-}
 
-func TestHook_thatEndsItsGoroutineDoesNotEndTheReports(t *testing.T) {
-	inBubble(t, func(t *testing.T, g *guard.Guard, _ *testStore) {
-		var seen atomic.Int64
-		hook := guard.WithHook(guard.Hook{Renew: func(context.Context, guard.RenewEvent) { seen.Add(1); runtime.Goexit() }})
-		lease := hold(t, g, "k", hook)
-		time.Sleep(3 * ttl)
-		require.GreaterOrEqual(t, seen.Load(), int64(8))
-		require.NoError(t, lease.Release(t.Context()))
-	})
-}
+// counts the events that it drops.
 
 // The cleaner keeps a bounded number of orphans. It leaves further claims to their TTLs and
+
 // reports an error for each of them.
+
 func TestLong_orphansBeyondTheBoundAreReported(t *testing.T) {
 	leftout.IfShort(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -350,6 +274,7 @@ func TestLong_orphansBeyondTheBoundAreReported(t *testing.T) {
 }
 
 // The cleaner begins when Close has given it up: it must end at once.
+
 func TestClose_returnsWhenTheStoreDoesNotAnswer(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 		hold(t, g, "k")

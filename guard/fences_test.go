@@ -11,118 +11,29 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed-1795987d/onerun/backend/memory"
 	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/guard/guardtest"
 )
 
 // A countersStore has a fence counter for each key, as some stores have. It knows of each key
+
 // which fences it has granted, reserved or received. Each key is a store in memory.
-type countersStore struct {
-	onRenew func(ctx context.Context, c driver.Claim, renew func() bool) (bool, error) // or nil
-
-	mu      sync.Mutex
-	keys    map[string]*memory.Locker
-	known   map[string]uint64 // by key, the largest one
-	granted map[string]uint64 // by key, that of the last grant
-}
-
-func newCountersStore() *countersStore {
-	return &countersStore{keys: map[string]*memory.Locker{}, known: map[string]uint64{}, granted: map[string]uint64{}}
-}
-
-func (s *countersStore) of(key string) *memory.Locker {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.keys[key] == nil {
-		s.keys[key] = memory.New()
-	}
-	return s.keys[key]
-}
 
 // knows notes that the store knows a fence.
-func (s *countersStore) knows(key string, fence uint64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.known[key] = max(s.known[key], fence)
-}
 
 // largest returns the largest fence of the key that the store knows.
-func (s *countersStore) largest(key string) uint64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.known[key]
-}
 
 // lastGranted returns the fence of the last grant of the key.
-func (s *countersStore) lastGranted(key string) uint64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.granted[key]
-}
 
 // count sets the counter of a key ahead: the next fence is larger.
-func (s *countersStore) count(t *testing.T, key string, last uint64) {
-	t.Helper()
-	c := driver.Claim{Key: key, ID: "counter", TTL: time.Second, Fence: last, MaxHolders: driver.Unlimited}
-	grant, err := s.TryAcquire(t.Context(), c)
-	require.NoError(t, err)
-	require.Equal(t, last, grant.Fence)
-	_, err = s.Release(t.Context(), c, driver.After{})
-	require.NoError(t, err)
-}
-
-func (s *countersStore) TryAcquire(ctx context.Context, c driver.Claim) (driver.Answer, error) {
-	grant, err := s.of(c.Key).TryAcquire(ctx, c)
-	if err == nil && grant.State == driver.Granted {
-		s.knows(c.Key, grant.Fence+uint64(grant.Reserved))
-		s.mu.Lock()
-		s.granted[c.Key] = grant.Fence
-		s.mu.Unlock()
-	}
-	return grant, err
-}
-
-func (s *countersStore) Renew(ctx context.Context, c driver.Claim) (held bool, err error) {
-	renew := func() bool {
-		held, err := s.of(c.Key).Renew(context.WithoutCancel(ctx), c)
-		if err == nil && held {
-			s.knows(c.Key, c.Fence)
-		}
-		return held
-	}
-	if s.onRenew == nil {
-		return renew(), nil
-	}
-	return s.onRenew(ctx, c, renew)
-}
-
-func (s *countersStore) Release(ctx context.Context, c driver.Claim, after driver.After) (bool, error) {
-	return s.of(c.Key).Release(ctx, c, after)
-}
-
-func (s *countersStore) Describe() driver.Description { return memory.New().Describe() }
-
-func (s *countersStore) Subscribe(key, id string, notify func(in time.Duration)) (stop func()) {
-	return s.of(key).Subscribe(key, id, notify)
-}
 
 // fence returns the fence that the store has for the claim, or 0 if the claim is lost.
-func (s *countersStore) fence(t *testing.T, key, id string) uint64 {
-	t.Helper()
-	info, err := s.of(key).Show(t.Context(), key)
-	require.NoError(t, err)
-	for _, h := range info.Holders {
-		if h.ID == id {
-			return h.Fence
-		}
-	}
-	return 0
-}
 
 // A fenceScene is one call for the keys a and b, of which b has the larger fences. The call may be
+
 // inside of a run that holds one of them.
+
 type fenceScene struct {
 	t           *testing.T
 	store       *countersStore
@@ -141,6 +52,7 @@ type fenceScene struct {
 var bothKeys = []string{"a", "b"}
 
 // see notes the fences under which the claims are used, and checks them.
+
 func (s *fenceScene) see(who string, alone bool, claims []driver.Claim, common uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -162,6 +74,7 @@ func (s *fenceScene) see(who string, alone bool, claims []driver.Claim, common u
 }
 
 // run is the function of the call, under its leases.
+
 func (s *fenceScene) run(ctx context.Context, claims []driver.Claim, fence uint64, alone bool) error {
 	require.Len(s.t, claims, 2)
 	s.see("the call", alone, claims, fence)
@@ -175,6 +88,7 @@ func (s *fenceScene) run(ctx context.Context, claims []driver.Claim, fence uint6
 }
 
 // fenceCalls are the calls for several keys.
+
 var fenceCalls = map[string]func(s *fenceScene, ctx context.Context, alone bool) error{
 	"DoAll": func(s *fenceScene, ctx context.Context, alone bool) error {
 		return s.here.DoAll(ctx, bothKeys, func(ctx context.Context) error {
@@ -195,6 +109,7 @@ var fenceCalls = map[string]func(s *fenceScene, ctx context.Context, alone bool)
 }
 
 // A fenceKind is how the call holds its keys, and what holds some of them around it.
+
 type fenceKind struct {
 	opts   []guard.Option
 	outer  string         // the key that the context holds, or ""
@@ -222,6 +137,7 @@ var fenceKinds = map[string]fenceKind{
 }
 
 // A fenceExit is how the call ends. want, if set, is its error in a call alone that does not wait.
+
 type fenceExit struct {
 	play func(s *fenceScene)
 	want error
@@ -291,6 +207,7 @@ func fenceExits() map[string]fenceExit {
 }
 
 // raising replaces the answer to the first renewal that raises a fence.
+
 func (s *fenceScene) raising(f func(ctx context.Context, renew func() bool) (bool, error)) {
 	first := true
 	s.store.onRenew = func(ctx context.Context, c driver.Claim, renew func() bool) (bool, error) {
@@ -306,6 +223,7 @@ func (s *fenceScene) raising(f func(ctx context.Context, renew func() bool) (boo
 }
 
 // closeSoon closes the Guard in the background, and revokes leases after a time.
+
 func (s *fenceScene) closeSoon(limit time.Duration) {
 	s.all.Go(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), limit)
@@ -315,6 +233,7 @@ func (s *fenceScene) closeSoon(limit time.Duration) {
 }
 
 // lose has the store forget the claims of a run.
+
 func (s *fenceScene) lose(ctx context.Context) {
 	lease, _ := guard.FromContext(ctx)
 	for _, c := range lease.Claims() {
@@ -324,6 +243,7 @@ func (s *fenceScene) lose(ctx context.Context) {
 }
 
 // call makes the call, in a goroutine that it may end.
+
 func (s *fenceScene) call(call func(s *fenceScene, ctx context.Context, alone bool) error, ctx context.Context, alone bool) (err error) {
 	ended := make(chan struct{})
 	go func() {
@@ -336,6 +256,7 @@ func (s *fenceScene) call(call func(s *fenceScene, ctx context.Context, alone bo
 }
 
 // around makes the call inside of a run that holds one of the keys.
+
 func (s *fenceScene) around(k fenceKind, f func(ctx context.Context)) {
 	if k.outer == "" {
 		f(s.ctx)
@@ -369,7 +290,9 @@ func (s *fenceScene) around(k fenceKind, f func(ctx context.Context)) {
 }
 
 // However a call for several keys ends: the store knows each fence that a run sees, the fences of
+
 // holders alone grow, no two holders of a key have one fence, and all keys are free then.
+
 func TestDoAll_fencesAtEachExit(t *testing.T) {
 	for how, e := range fenceExits() {
 		for kind, k := range fenceKinds {

@@ -2,10 +2,8 @@ package guard_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"runtime"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -13,144 +11,24 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed-1795987d/onerun/backend/memory"
 	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/guard/driver"
-	"github.com/seed-1795987d/onerun/guard/guardtest"
-	"github.com/seed-1795987d/onerun/internal/testkit/linetest"
 )
 
 // An election is two processes, a and b, with a Candidate each, over one store. a leads first.
-type election struct {
-	t       *testing.T
-	store   *memory.Locker
-	a, b    *voter
-	leading atomic.Int32
-	mu      sync.Mutex
-	fences  []uint64 // of all terms, in their order
-}
 
 // A voter is a process with a Candidate.
-type voter struct {
-	*guard.Candidate
-	election *election
-	guard    *guard.Guard
-	away     atomic.Bool // the store, for this process
-
-	// turn is what the function does in the next term. By default it leads until its context ends.
-	turn   atomic.Pointer[func(ctx context.Context) error]
-	cancel context.CancelFunc // of the context of Run
-	began  chan time.Time     // terms
-	causes chan error         // with which the contexts of terms ended
-	ended  chan any           // what Run returned, or its panic
-}
-
-func (e *election) voter(opts ...guard.Option) *voter {
-	v := &voter{election: e, began: make(chan time.Time, 100), causes: make(chan error, 100), ended: make(chan any, 1)}
-	line := shown{linetest.Line{Locker: e.store, Ask: func(context.Context, linetest.Call) error {
-		if v.away.Load() {
-			return guardtest.Fail(driver.KindConnection)
-		}
-		return nil
-	}}}
-	g, err := guard.New(line, guard.WithTTL(ttl))
-	require.NoError(e.t, err)
-	v.guard = g
-	v.Candidate, err = g.Candidate("leader", v.lead, opts...)
-	require.NoError(e.t, err)
-	return v
-}
 
 // shown is a line through which Show goes, too.
-type shown struct{ linetest.Line }
-
-func (s shown) Show(ctx context.Context, key string) (driver.KeyInfo, error) {
-	if err := s.Ask(ctx, linetest.Call{Name: "show", Op: driver.OpInspect, Key: key}); err != nil {
-		return driver.KeyInfo{}, err
-	}
-	return s.Line.Show(ctx, key)
-}
 
 // lead is the function of the Candidate.
-func (v *voter) lead(ctx context.Context) error {
-	e := v.election
-	require.EqualValues(e.t, 1, e.leading.Add(1), "one leads at a time")
-	defer e.leading.Add(-1)
-	fence, ok := v.Leading()
-	require.True(e.t, ok)
-	require.Equal(e.t, guard.Fence(ctx), fence)
-	e.mu.Lock()
-	if n := len(e.fences); n > 0 {
-		require.Greater(e.t, fence, e.fences[n-1], "the term is a fence")
-	}
-	e.fences = append(e.fences, fence)
-	e.mu.Unlock()
-	v.began <- time.Now()
-	if turn := v.turn.Swap(nil); turn != nil {
-		return (*turn)(ctx)
-	}
-	<-ctx.Done()
-	_, ok = v.Leading()
-	require.False(e.t, ok, "the context of the term has ended")
-	v.causes <- context.Cause(ctx)
-	return ctx.Err()
-}
-
-func (v *voter) run() {
-	ctx, cancel := context.WithCancel(context.Background())
-	v.cancel = cancel
-	go func() {
-		var result any = errors.New("goexit")
-		defer func() {
-			if p := recover(); p != nil {
-				result = p
-			}
-			v.ended <- result
-		}()
-		result = v.Run(ctx)
-	}()
-}
 
 // leads waits until v leads, and requires that this happens within a time.
-func (v *voter) leads(within time.Duration) {
-	v.election.t.Helper()
-	start := time.Now()
-	select {
-	case began := <-v.began:
-		require.LessOrEqual(v.election.t, began.Sub(start), within)
-	case <-time.After(time.Hour): // virtual time
-		require.Fail(v.election.t, "it does not lead")
-	}
-}
-
-func inElection(t *testing.T, f func(e *election)) {
-	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
-		e := &election{t: t, store: memory.New()}
-		e.a, e.b = e.voter(), e.voter()
-		f(e)
-		for _, v := range []*voter{e.a, e.b} {
-			if v.cancel != nil {
-				v.cancel()
-			}
-			require.NoError(t, v.guard.Close(context.Background()))
-		}
-		require.Zero(t, e.leading.Load())
-	})
-}
 
 // begin lets a lead for a minute, while b waits.
-func (e *election) begin() {
-	e.a.run()
-	e.a.leads(0)
-	e.b.run()
-	time.Sleep(time.Minute) // virtual time
-	require.Empty(e.t, e.b.began)
-}
-
-var errWork = errors.New("work failed")
 
 // How a term can end, and what follows.
+
 func TestCandidate_exits(t *testing.T) {
 	t.Parallel()
 	// soon is the longest pause of a waiter on a store that does not notify.
@@ -247,6 +125,7 @@ func TestCandidate_exits(t *testing.T) {
 }
 
 // After an operator has broken the lease, one of them leads when its time has passed.
+
 func TestCandidate_leaseIsBroken(t *testing.T) {
 	t.Parallel()
 	inElection(t, func(e *election) {
@@ -266,6 +145,7 @@ func TestCandidate_leaseIsBroken(t *testing.T) {
 }
 
 // An outage that is shorter than the lease changes nothing.
+
 func TestCandidate_outlastsAShortOutage(t *testing.T) {
 	t.Parallel()
 	inElection(t, func(e *election) {
@@ -286,7 +166,9 @@ func TestCandidate_outlastsAShortOutage(t *testing.T) {
 }
 
 // A function that ignores its context keeps the process from leading again, and is found by Check.
+
 // Until it returns, a lease that is not lost is kept.
+
 func TestCandidate_waitsForItsFunction(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
@@ -341,6 +223,7 @@ func TestCandidate_waitsForItsFunction(t *testing.T) {
 }
 
 // Failures in a row are ever further apart, and others lead meanwhile.
+
 func TestCandidate_pausesAfterFailures(t *testing.T) {
 	t.Parallel()
 	inElection(t, func(e *election) {
@@ -370,50 +253,6 @@ func TestCandidate_pausesAfterFailures(t *testing.T) {
 	})
 }
 
-func TestCandidate_refusesWhatCannotWork(t *testing.T) {
-	t.Parallel()
-	lead := func(context.Context) error { return nil }
-	for setting, opt := range map[string]guard.Option{
-		"WithOnce": guard.WithOnce(time.Hour), "WithOncePer": guard.WithOncePer(time.Hour),
-		"WithOwner": guard.WithOwner("me"), "WithOwnerFrom": guard.WithOwnerFrom(func(string) string { return "me" }),
-		"WithLimit": guard.WithLimit(2), "WithShared": guard.WithShared(), "WithoutRenewal": guard.WithoutRenewal(),
-		"WithWait": guard.WithWait(time.Second), "WithTTL": guard.WithTTL(0), "Option": nil,
-	} {
-		t.Run(setting, func(t *testing.T) {
-			t.Parallel()
-			var refused *guard.SettingError
-			g := openGuard(t, memory.New())
-			err := g.Lead(t.Context(), "leader", lead, opt)
-			require.ErrorAs(t, err, &refused)
-			require.Equal(t, setting, refused.Setting)
-
-			switch setting {
-			case "WithTTL", "Option": // New refuses it
-				return
-			case "WithWait": // is for calls that do not lead
-				g, err = guard.New(memory.New(), opt)
-				require.NoError(t, err)
-				_, err = g.Candidate("leader", lead)
-				require.NoError(t, err)
-				return
-			}
-			g, err = guard.New(memory.New(), opt)
-			require.NoError(t, err)
-			_, err = g.Candidate("leader", lead)
-			require.ErrorAs(t, err, &refused)
-			require.Equal(t, setting, refused.Setting, "of New")
-		})
-	}
-	g := openGuard(t, memory.New(), guard.WithOnce(time.Hour))
-	_, err := g.Candidate("leader", lead, guard.WithOnce(0))
-	require.NoError(t, err, "off")
-	var key *guard.KeyError
-	_, err = g.Candidate("", lead, guard.WithOnce(0))
-	require.ErrorAs(t, err, &key)
-	_, err = g.Candidate("leader", nil)
-	require.ErrorContains(t, err, "f: must not be nil")
-}
-
 func TestCandidate_runsOnceAtATime(t *testing.T) {
 	t.Parallel()
 	inElection(t, func(e *election) {
@@ -439,88 +278,3 @@ func TestCandidate_runsOnceAtATime(t *testing.T) {
 }
 
 // A done marker of another call keeps candidates away until it ends, and hooks say why.
-func TestCandidate_waitsForADoneMarker(t *testing.T) {
-	t.Parallel()
-	inBubble(t, func(t *testing.T, g *guard.Guard, _ *testStore) {
-		require.NoError(t, g.Do(t.Context(), "leader", nothing, guard.WithOnce(time.Hour)))
-		start, done := time.Now(), 0
-		require.NoError(t, g.Lead(t.Context(), "leader", func(context.Context) error {
-			return guard.ErrStopLeading
-		}, guard.WithHook(guard.Hook{AcquireEnd: func(_ context.Context, e guard.AcquireEvent) {
-			if errors.Is(e.Err, guard.ErrDone) {
-				done++
-			}
-		}})))
-		require.WithinRange(t, time.Now(), start.Add(time.Hour), start.Add(time.Hour+time.Minute))
-		require.GreaterOrEqual(t, done, 60, "each campaign is reported")
-	})
-}
-
-// The TTL of a leader is shorter than that of other work, unless New or the call sets it.
-func TestCandidate_ttl(t *testing.T) {
-	t.Parallel()
-	for name, row := range map[string]struct {
-		of, call []guard.Option
-		want     time.Duration
-	}{
-		"default":     {want: 15 * time.Second},
-		"of New":      {of: []guard.Option{guard.WithTTL(time.Minute)}, want: time.Minute},
-		"of the call": {of: []guard.Option{guard.WithTTL(time.Minute)}, call: []guard.Option{guard.WithTTL(time.Second)}, want: time.Second},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			g := openGuard(t, memory.New(), row.of...)
-			err := g.Lead(t.Context(), "leader", func(ctx context.Context) error {
-				lease, _ := guard.FromContext(ctx)
-				require.Equal(t, row.want, lease.Claims()[0].TTL)
-				return guard.ErrStopLeading
-			}, row.call...)
-			require.NoError(t, err)
-		})
-	}
-}
-
-// An error that asking again cannot help ends the first campaign. After a term, it may be an
-// operator's mistake that is corrected soon.
-func TestCandidate_permanentErrors(t *testing.T) {
-	t.Parallel()
-	for name, row := range map[string]struct {
-		kind driver.StoreErrorKind
-		led  bool
-		over bool
-	}{
-		"before the first term": {driver.KindAuth, false, true},
-		"later":                 {driver.KindAuth, true, false},
-		"client was closed":     {driver.KindClosed, true, true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
-				var refuses atomic.Bool
-				refuses.Store(!row.led)
-				store.OnAcquire = func(context.Context, int, driver.Claim) (driver.Answer, error) {
-					if refuses.Load() {
-						return driver.Answer{}, guardtest.Fail(row.kind)
-					}
-					return driver.Answer{}, guardtest.ErrUnscripted
-				}
-				terms := 0
-				time.AfterFunc(10*time.Minute, func() { refuses.Store(false) })
-				err := g.Lead(t.Context(), "leader", func(context.Context) error {
-					if terms++; terms == 2 {
-						return guard.ErrStopLeading
-					}
-					refuses.Store(true)
-					return nil
-				})
-				if row.over {
-					require.ErrorIs(t, err, guard.ErrStore)
-					require.Equal(t, row.led, guard.Ran(err))
-					return
-				}
-				require.NoError(t, err)
-				require.Equal(t, 2, terms)
-			})
-		})
-	}
-}

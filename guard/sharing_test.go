@@ -2,7 +2,6 @@ package guard_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"runtime"
 	"sync"
@@ -13,13 +12,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed-1795987d/onerun/backend/memory"
 	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/guard/guardtest"
 )
 
 // A sharingStore is a testStore whose keys can have several holders.
+
 type sharingStore struct{ *testStore }
 
 func (s sharingStore) Describe() driver.Description {
@@ -33,6 +32,7 @@ func (s sharingStore) Subscribe(key, id string, notify func(in time.Duration)) (
 }
 
 // sharing runs f in virtual time with two Guards, as of two processes, over one store.
+
 func sharing(t *testing.T, f func(t *testing.T, store sharingStore, here, there *guard.Guard), opts ...guard.Option) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -53,6 +53,7 @@ func sharing(t *testing.T, f func(t *testing.T, store sharingStore, here, there 
 }
 
 // sharingOf is a subtest with two Guards over one store.
+
 func sharingOf(t *testing.T, name string, f func(t *testing.T, store sharingStore, here, there *guard.Guard), opts ...guard.Option) {
 	t.Helper()
 	t.Run(name, func(t *testing.T) { sharing(t, f, opts...) })
@@ -86,6 +87,7 @@ func TestShared_readersTogetherAndAWriterAlone(t *testing.T) {
 }
 
 // A thousand readers of one process cost the store what one costs.
+
 func TestShared_readersOfAProcessHaveOneLease(t *testing.T) {
 	sharing(t, func(t *testing.T, store sharingStore, here, _ *guard.Guard) {
 		store.OnAcquire = func(context.Context, int, driver.Claim) (driver.Answer, error) {
@@ -119,6 +121,7 @@ func TestShared_readersOfAProcessHaveOneLease(t *testing.T) {
 }
 
 // A reader that is let in by another one is linked to that one, and not to itself.
+
 func TestShared_readersThatAreLetInNameTheOneBefore(t *testing.T) {
 	sharing(t, func(t *testing.T, _ sharingStore, here, there *guard.Guard) {
 		writer := hold(t, there, "k", guard.WithLabel("the writer"))
@@ -140,6 +143,7 @@ func TestShared_readersThatAreLetInNameTheOneBefore(t *testing.T) {
 }
 
 // Readers that come one after the other do not keep each other's lease forever.
+
 func TestShared_aLeaseIsJoinedForABoundedTime(t *testing.T) {
 	sharing(t, func(t *testing.T, _ sharingStore, here, there *guard.Guard) {
 		ctx, stop := context.WithCancel(t.Context())
@@ -168,7 +172,9 @@ func TestShared_aLeaseIsJoinedForABoundedTime(t *testing.T) {
 }
 
 // A lease is not renewed any more when the maximum holds of all its readers have passed. A reader
+
 // that comes then needs another one.
+
 func TestShared_aLeaseThatIsNotRenewedIsNotJoined(t *testing.T) {
 	brief := guard.WithMaxHold(5 * time.Millisecond)
 	for name, before := range map[string][]struct {
@@ -199,6 +205,7 @@ func TestShared_aLeaseThatIsNotRenewedIsNotJoined(t *testing.T) {
 }
 
 // Readers do not overtake a writer of their own process.
+
 func TestShared_readersDoNotOvertakeAWriter(t *testing.T) {
 	sharing(t, func(t *testing.T, _ sharingStore, here, _ *guard.Guard) {
 		reader := hold(t, here, "k", guard.WithShared())
@@ -242,7 +249,9 @@ func TestShared_aWriterThatLeavesLetsReadersIn(t *testing.T) {
 }
 
 // A store looks for what a claim has left only if it is told that the claim was there before. A
+
 // writer that has asked once, and gives up, was.
+
 func TestShared_aClaimThatIsWithdrawnWasThereBefore(t *testing.T) {
 	sharing(t, func(t *testing.T, store sharingStore, here, there *guard.Guard) {
 		reader := hold(t, here, "k", guard.WithShared())
@@ -265,97 +274,9 @@ func TestShared_aClaimThatIsWithdrawnWasThereBefore(t *testing.T) {
 	})
 }
 
-func TestDoAll_hasASeatOfEachKey(t *testing.T) {
-	sharing(t, func(t *testing.T, _ sharingStore, here, there *guard.Guard) {
-		other := hold(t, there, "b")
-		require.NoError(t, here.DoAll(t.Context(), []string{"b", "a"}, func(ctx context.Context) error {
-			lease, _ := guard.FromContext(ctx)
-			seats := map[string]int{}
-			for i, c := range lease.Claims() {
-				seats[c.Key] = lease.Seats()[i]
-			}
-			require.Equal(t, map[string]int{"a": 1, "b": 2}, seats)
-			return nil
-		}))
-		require.NoError(t, other.Release(t.Context()))
-	}, guard.WithLimit(3))
-}
-
-func TestLimit_holdsForAllProcesses(t *testing.T) {
-	for _, n := range []int{2, 5, guard.MaxSeats + 4} {
-		for _, fair := range []bool{false, true} {
-			inTimeOf(t, fmt.Sprint(n, fair), func(t *testing.T) {
-				store := memory.New()
-				var now, most, runs atomic.Int64
-				var seats, fences sync.Map
-				var all sync.WaitGroup
-				for range 4 {
-					g := newGuard(t, store, guard.WithTTL(ttl), guard.WithWait(guard.Forever), guard.WithLimit(n))
-					for range 20 {
-						all.Go(func() {
-							opts := []guard.Option{}
-							if fair {
-								opts = append(opts, guard.WithFair())
-							}
-							require.NoError(t, g.Do(t.Context(), "k", func(ctx context.Context) error {
-								most.Store(max(most.Load(), now.Add(1)))
-								defer now.Add(-1)
-								runs.Add(1)
-								lease, _ := guard.FromContext(ctx)
-								if n > guard.MaxSeats {
-									require.Zero(t, lease.Seat())
-								} else {
-									_, taken := seats.LoadOrStore(lease.Seat(), true)
-									require.False(t, taken, "seat %d is taken", lease.Seat())
-									defer seats.Delete(lease.Seat())
-									if last, ok := fences.Swap(lease.Seat(), lease.Fence()); ok {
-										require.Greater(t, lease.Fence(), last.(uint64), "the fences of seat %d", lease.Seat())
-									}
-									require.True(t, lease.Seat() >= 1 && lease.Seat() <= n)
-								}
-								time.Sleep(100 * time.Millisecond)
-								return nil
-							}, opts...))
-						})
-					}
-				}
-				all.Wait()
-				require.EqualValues(t, n, most.Load())
-				require.EqualValues(t, 80, runs.Load())
-			})
-		}
-	}
-}
-
 // Leases are handed off to those that wait in the process, each under a fence of its own, for a
+
 // bounded time.
-func TestLimit_handsOff(t *testing.T) {
-	sharing(t, func(t *testing.T, store sharingStore, here, there *guard.Guard) {
-		const n, calls = 3, 200
-		var fences sync.Map
-		var now atomic.Int64
-		var all sync.WaitGroup
-		for range calls {
-			all.Go(func() {
-				require.NoError(t, here.Do(t.Context(), "k", func(ctx context.Context) error {
-					require.LessOrEqual(t, now.Add(1), int64(n))
-					defer now.Add(-1)
-					_, known := fences.LoadOrStore(guard.Fence(ctx), true)
-					require.False(t, known)
-					time.Sleep(time.Millisecond)
-					return nil
-				}, guard.WithLimit(n), guard.WithWait(guard.Forever)))
-			})
-		}
-		time.Sleep(10 * time.Millisecond)
-		begin := time.Now()
-		require.NoError(t, there.Do(t.Context(), "k", nothing, guard.WithLimit(n), guard.WithWait(guard.Forever)))
-		require.Less(t, time.Since(begin), 300*time.Millisecond, "another process has its turn")
-		all.Wait()
-		require.Less(t, store.count(driver.OpRelease), calls/4)
-		require.True(t, store.free("k"))
-	})
-}
 
 func TestShared_endsOfOneReader(t *testing.T) {
 	for name, end := range map[string]func(){
@@ -413,6 +334,7 @@ func TestShared_theLeaseOfSeveralIsLostTogether(t *testing.T) {
 }
 
 // A function that ignores the end of its maximum hold keeps the key for one TTL more.
+
 func TestShared_maxHoldOfTheLastEndsRenewal(t *testing.T) {
 	sharing(t, func(t *testing.T, _ sharingStore, here, there *guard.Guard) {
 		hangs := hold(t, here, "k", guard.WithShared(), guard.WithMaxHold(time.Second))
@@ -434,80 +356,4 @@ func TestShared_closeRevokesAll(t *testing.T) {
 		}
 		require.True(t, store.free("k"))
 	})
-}
-
-func TestUpgrade_isRefusedAtOnce(t *testing.T) {
-	any, three, two := guard.WithShared(), guard.WithLimit(3), guard.WithLimit(2)
-	for name, c := range map[string]struct {
-		outer, inner []guard.Option
-		refused      bool
-	}{
-		"alone in shared":         {[]guard.Option{any}, nil, true},
-		"alone in a limit":        {[]guard.Option{two}, nil, true},
-		"a limit in shared":       {[]guard.Option{any}, []guard.Option{two}, true},
-		"a smaller limit":         {[]guard.Option{three}, []guard.Option{two}, true},
-		"the same limit":          {[]guard.Option{two}, []guard.Option{two}, false},
-		"a larger limit":          {[]guard.Option{two}, []guard.Option{three}, false},
-		"shared in shared":        {[]guard.Option{any}, []guard.Option{any}, false},
-		"shared in a limit":       {[]guard.Option{two}, []guard.Option{any}, false},
-		"shared in alone":         {nil, []guard.Option{any}, false},
-		"alone in alone":          {nil, nil, false},
-		"a limit of one in alone": {nil, []guard.Option{guard.WithLimit(1)}, false},
-	} {
-		sharingOf(t, name, func(t *testing.T, _ sharingStore, here, _ *guard.Guard) {
-			wait := guard.WithWait(guard.Forever)
-			require.NoError(t, here.Do(t.Context(), "k", func(ctx context.Context) error {
-				ran := false
-				err := here.Do(ctx, "k", func(context.Context) error { ran = true; return nil }, append(c.inner, wait)...)
-				lease, alike := here.Acquire(ctx, "k", append(c.inner, wait)...)
-				require.Equal(t, !c.refused, ran)
-				if !c.refused {
-					require.NoError(t, errors.Join(err, alike))
-					return lease.Release(ctx)
-				}
-				for _, err := range []error{err, alike} {
-					require.Equal(t, "k", as[*guard.UpgradeError](t, err).Key)
-					require.ErrorIs(t, err, guard.ErrUpgrade)
-					require.False(t, guard.Ran(err))
-				}
-				return nil
-			}, c.outer...))
-		})
-	}
-}
-
-func TestSharing_settings(t *testing.T) {
-	shares, alone := memory.New(), &guardtest.Scripted{}
-	for name, c := range map[string]struct {
-		store guard.Locker
-		opts  []guard.Option
-		want  string
-	}{
-		"shared, on a backend that cannot":  {alone, []guard.Option{guard.WithShared()}, "WithShared"},
-		"a limit, on a backend that cannot": {alone, []guard.Option{guard.WithLimit(2)}, "WithLimit(2)"},
-		"a limit of one anywhere":           {alone, []guard.Option{guard.WithLimit(1)}, ""},
-		"switched off":                      {alone, []guard.Option{guard.WithShared(), guard.WithLimit(0)}, ""},
-		"a negative limit":                  {shares, []guard.Option{guard.WithLimit(-1)}, "WithLimit"},
-		"a huge limit":                      {shares, []guard.Option{guard.WithLimit(1_000_001)}, "WithLimit"},
-		"shared once":                       {shares, []guard.Option{guard.WithShared(), guard.WithOnce(time.Hour)}, "WithOnce"},
-		"a limit once":                      {shares, []guard.Option{guard.WithOnce(time.Hour), guard.WithLimit(2)}, "WithOnce"},
-		"shared":                            {shares, []guard.Option{guard.WithShared()}, ""},
-		"a limit":                           {shares, []guard.Option{guard.WithLimit(2)}, ""},
-	} {
-		t.Run(name, func(t *testing.T) {
-			_, ofNew := guard.New(c.store, c.opts...)
-			g := openGuard(t, c.store)
-			ofCall := g.Do(t.Context(), "k", nothing, c.opts...)
-			require.NoError(t, g.Close(t.Context()))
-			for _, err := range []error{ofNew, ofCall} {
-				var setting *guard.SettingError
-				if c.want == "" {
-					require.NoError(t, err)
-				} else {
-					require.ErrorAs(t, err, &setting)
-					require.Equal(t, c.want, setting.Setting)
-				}
-			}
-		})
-	}
 }

@@ -2,7 +2,6 @@ package queue_test
 
 import (
 	"errors"
-	"fmt"
 	"testing"
 	"time"
 
@@ -28,6 +27,7 @@ var (
 )
 
 // busy returns the answer that the key is held for the given time.
+
 func busy(left time.Duration) queue.Answer {
 	return queue.Answer{Grant: driver.Answer{State: driver.Busy, Left: left, Label: "holder", Holder: "h"}, Took: trip}
 }
@@ -37,11 +37,13 @@ func done(record string) queue.Answer {
 }
 
 // lease is a lease of this process.
+
 type lease struct{ label string }
 
 func (l *lease) Busy(time.Duration) driver.Answer { return driver.Answer{Left: ttl, Label: l.label} }
 
 // waits returns the limits of a call that begins at the instant 0 and waits for the given time.
+
 func waits(wait time.Duration) queue.Limits {
 	return queue.Limits{Deadline: wait, GiveUp: wait + time.Second}
 }
@@ -51,6 +53,7 @@ func retries(l queue.Limits) queue.Retries { return queue.NewRetries(jitter.New(
 func newQueues(notifies bool) *queue.Queues[int] { return queue.New[int](jitter.New(), notifies) }
 
 // join returns n waiters that have joined the queue at the instant 0. The first of them is asking.
+
 func join(t *testing.T, qs *queue.Queues[int], n int, l queue.Limits) []*queue.Local[int] {
 	t.Helper()
 	var all []*queue.Local[int]
@@ -71,6 +74,7 @@ func join(t *testing.T, qs *queue.Queues[int], n int, l queue.Limits) []*queue.L
 }
 
 // woken reports whether the waiter that returned s was woken.
+
 func woken(s queue.Step) bool {
 	select {
 	case <-s.Wake:
@@ -251,143 +255,11 @@ func TestLocal_aWaiterThatAnnouncesIsOvertaken(t *testing.T) {
 	require.Equal(t, queue.Ask, first.Next(2*time.Second).Move)
 }
 
-func TestLocal_subscribesOnceAndUnsubscribesWithTheLast(t *testing.T) {
-	qs := newQueues(true)
-	all := join(t, qs, 2, waits(time.Hour))
-	all[0].Answer(ms, busy(-1))
-	step := all[0].Next(ms)
-	require.NotNil(t, step.Subscribe)
-	require.Nil(t, all[0].Next(ms).Subscribe)
-	require.Nil(t, all[1].Next(ms).Subscribe)
-	stopped := 0
-	require.False(t, step.Subscribe.Started(func() { stopped++ }))
-	step.Subscribe.Notify(2*ms, 0)
-	require.True(t, woken(step))
-	require.Equal(t, queue.Ask, all[0].Next(2*ms).Move, "the waiter asks when the subscription begins")
-	all[0].Answer(3*ms, busy(-1))
-	rest := all[0].Next(3 * ms)
-	require.GreaterOrEqual(t, rest.Until, ttl/2)
-	require.LessOrEqual(t, rest.Until, ttl*6/10, "the head still asks now and then, because a notification can be lost")
-	step.Subscribe.Notify(time.Second, 0)
-	require.Equal(t, queue.Ask, all[0].Next(time.Second).Move)
-	step.Subscribe.Notify(time.Second, 0) // while a request is under way
-	all[0].Answer(time.Second+ms, busy(-1))
-	require.Equal(t, queue.Ask, all[0].Next(time.Second+ms).Move, "the key may have become free meanwhile")
-	all[0].Leave()
-	all[1].Leave()
-	for _, stop := range qs.Ended() {
-		stop()
-	}
-	require.Equal(t, 1, stopped)
-	step.Subscribe.Notify(2*time.Second, 0) // after the subscription has ended
-	require.Empty(t, qs.Ended())
-}
-
 // The answer to a request may end the queue. A notification that came meanwhile is then for nobody.
-func TestLocal_anAnswerAfterANotification(t *testing.T) {
-	answers := map[string]queue.Answer{
-		"busy": busy(-1), "done": done("record"), "a permanent error": {Err: forbidden}, "an error": {Err: unreachable},
-	}
-	for name, answer := range answers {
-		for _, others := range []int{0, 1} {
-			t.Run(fmt.Sprintf("%s, %d others", name, others), func(t *testing.T) {
-				qs := newQueues(true)
-				all := join(t, qs, 1+others, waits(time.Hour))
-				all[0].Answer(ms, busy(-1))
-				step := all[0].Next(ms)
-				require.False(t, step.Subscribe.Started(func() {}))
-				step.Subscribe.Notify(2*ms, 0)
-				require.Equal(t, queue.Ask, all[0].Next(2*ms).Move)
-				step.Subscribe.Notify(2*ms, 0)
-				all[0].Answer(3*ms, answer)
-				var later queue.Local[int]
-				later.Init(qs, id, terms, retries(waits(time.Hour)), 0)
-				isFinal := answer.Grant.State == driver.Done || queue.Permanent(answer.Err)
-				for i, w := range append(all, &later) {
-					move := w.Next(3 * ms).Move
-					asks := i == len(all) && isFinal || i == 0 && !isFinal
-					require.Equal(t, asks, move == queue.Ask, "waiter %d: %v", i, move)
-					require.Equal(t, i < len(all) && isFinal, move == queue.Quit, "waiter %d: %v", i, move)
-				}
-			})
-		}
-	}
-}
 
 // subscribed returns a waiter whose queue is subscribed, and which has asked after that.
-func subscribed(t *testing.T, qs *queue.Queues[int], id queue.ID, terms queue.Terms) (*queue.Local[int], *queue.Subscription) {
-	t.Helper()
-	w := new(queue.Local[int])
-	w.Init(qs, id, terms, retries(waits(time.Hour)), 0)
-	require.Equal(t, queue.Ask, w.Next(0).Move)
-	w.Answer(0, busy(time.Hour))
-	sub := w.Next(0).Subscribe
-	sub.Notify(0, 0)
-	require.Equal(t, queue.Ask, w.Next(0).Move)
-	w.Answer(0, busy(time.Hour))
-	require.Equal(t, ttl/2, w.Next(0).Until.Truncate(ttl/2))
-	return w, sub
-}
-
-func TestLocal_letsOthersAskBeforeIfItIsNotifiedForLater(t *testing.T) {
-	w, sub := subscribed(t, newQueues(true), id, terms)
-	sub.Notify(0, 50*ms)
-	step := w.Next(0)
-	require.Equal(t, 50*ms, step.Until)
-	require.True(t, woken(step), "it slept for longer")
-	sub.Notify(10*ms, 80*ms) // another release: the key was taken
-	require.Equal(t, 90*ms, w.Next(60*ms).Until)
-	step = w.Next(90 * ms)
-	require.Equal(t, queue.Ask, step.Move)
-	require.False(t, step.Unprompted, "no notification was missed")
-
-	sub.Notify(90*ms, 5*ms) // of a release after the answer, perhaps
-	w.Answer(91*ms, busy(time.Hour))
-	require.Equal(t, 95*ms, w.Next(91*ms).Until)
-	sub.Notify(92*ms, time.Hour)
-	require.Equal(t, ttl/2, (w.Next(95*ms).Until - 91*ms).Truncate(ttl/2), "its polling is the bound")
-	sub.Notify(100*ms, 0)
-	require.Equal(t, queue.Ask, w.Next(100*ms).Move)
-}
-
-func TestLocal_asksAtOnceIfOthersNeedNotKeepTheKeyAway(t *testing.T) {
-	shares, prompt, owned := terms, terms, terms
-	shares.MaxHolders, prompt.Prompt, owned.Owner = 3, true, "o"
-	for _, c := range []struct {
-		id    queue.ID
-		terms queue.Terms
-	}{{id, shares}, {id, prompt}, {queue.ID{Key: "k", Owner: "o"}, owned}} {
-		w, sub := subscribed(t, newQueues(true), c.id, c.terms)
-		sub.Notify(0, time.Second)
-		require.Equal(t, queue.Ask, w.Next(0).Move)
-	}
-}
 
 // The claim waited for the pause of the head before it, or until half a TTL had passed.
-func TestLocal_thatSharesAsksWhenTheHeadLeavesThatWasToAskLater(t *testing.T) {
-	for maxHolders, want := range map[int]queue.Move{1: queue.Rest, 3: queue.Ask} {
-		qs, shares := newQueues(true), terms
-		shares.MaxHolders = maxHolders
-		head, sub := subscribed(t, qs, id, terms)
-		next := new(queue.Local[int])
-		next.Init(qs, id, shares, retries(waits(time.Hour)), 0)
-		require.Equal(t, queue.Rest, next.Next(0).Move)
-		sub.Notify(ms, time.Hour)
-		require.Equal(t, queue.Rest, head.Next(ms).Move)
-		head.Leave()
-		require.Equal(t, want, next.Next(2*ms).Move)
-	}
-}
-
-func TestSubscription_thatStartsTooLateIsOver(t *testing.T) {
-	qs := newQueues(true)
-	all := join(t, qs, 1, waits(time.Hour))
-	all[0].Answer(ms, busy(-1))
-	step := all[0].Next(ms)
-	all[0].Leave()
-	require.Empty(t, qs.Ended())
-	require.True(t, step.Subscribe.Started(func() {}))
-}
 
 func TestLocal_theHeadAsksWhenTheLeaseIsLost(t *testing.T) {
 	qs := newQueues(false)
@@ -416,6 +288,7 @@ func TestLocal_yieldsToOtherProcessesAfterARelease(t *testing.T) {
 }
 
 // A Locker may say that nobody seems to hold the key without asking the store.
+
 func TestLocal_anAnswerThatNobodyHoldsTheKey(t *testing.T) {
 	undecided := queue.Answer{Grant: driver.Answer{State: driver.Busy, Reason: driver.Unsent, Left: 40 * ms}, Took: time.Microsecond}
 	ask := func(t *testing.T, qs *queue.Queues[int], wait time.Duration) (w *queue.Local[int], again queue.Step) {
@@ -510,99 +383,5 @@ func TestLocal_callsOfAnOwnerDoNotWaitForOneAnother(t *testing.T) {
 }
 
 // newFair returns a Fair waiter that has found the key busy, and its subscription. ended counts
+
 // how often the subscription was ended.
-func newFair(t *testing.T, l queue.Limits, ended *int) (*queue.Fair, *queue.Subscription) {
-	t.Helper()
-	w := queue.NewFair(retries(l), ttl, func(stop func()) { stop() })
-	require.Equal(t, queue.Ask, w.Next(0).Move)
-	w.Answer(0, busy(time.Minute))
-	step := w.Next(0)
-	require.Equal(t, queue.Rest, step.Move)
-	require.LessOrEqual(t, step.Until, jitter.FirstPoll, "the waiter polls until the subscription has begun")
-	require.NotNil(t, step.Subscribe)
-	require.False(t, step.Subscribe.Started(func() { *ended++ }))
-	return w, step.Subscribe
-}
-
-func TestFair_sleepsUntilItIsNotified(t *testing.T) {
-	ended := 0
-	w, s := newFair(t, waits(time.Hour), &ended)
-	s.Notify(ms, 0)
-	require.Equal(t, queue.Ask, w.Next(ms).Move, "the waiter asks when the subscription begins")
-	w.Answer(2*ms, busy(time.Minute))
-	step := w.Next(2 * ms)
-	require.Equal(t, queue.Rest, step.Move)
-	require.GreaterOrEqual(t, step.Until, ttl/2)
-	require.LessOrEqual(t, step.Until, ttl*6/10, "the waiter asks often enough to keep its position")
-	s.Notify(time.Second, 0)
-	require.True(t, woken(step))
-	ask := w.Next(time.Second)
-	require.Equal(t, queue.Ask, ask.Move)
-	require.False(t, ask.Unprompted)
-	w.Leave()
-	w.Leave()
-	require.Equal(t, 1, ended)
-	s.Notify(2*time.Second, 0) // after the subscription has ended
-}
-
-func TestFair_asksAtTheEndOfTheHoldersLease(t *testing.T) {
-	ended := 0
-	w, s := newFair(t, waits(time.Hour), &ended)
-	s.Notify(0, 0)
-	w.Next(0)
-	w.Answer(0, busy(time.Second))
-	step := w.Next(0)
-	require.InDelta(t, time.Second+ms, step.Until, float64(2*ms))
-	ask := w.Next(step.Until)
-	require.Equal(t, queue.Ask, ask.Move)
-	require.True(t, ask.Unprompted)
-	require.Equal(t, time.Second, ask.Previous.Ends)
-}
-
-func TestFair_checksWhetherTheNotifiedClaimHasAsked(t *testing.T) {
-	ended := 0
-	w, s := newFair(t, waits(time.Hour), &ended)
-	s.Notify(0, 0)
-	w.Next(0)
-	w.Answer(0, busy(time.Minute))
-	s.Notify(time.Second, driver.NotifyGrace)
-	require.Equal(t, time.Second+driver.NotifyGrace, w.Next(time.Second).Until)
-	s.Notify(time.Second+ms, -1) // the notified claim holds the key now, for an unknown time
-	step := w.Next(time.Second + ms)
-	require.Equal(t, queue.Rest, step.Move)
-	require.LessOrEqual(t, step.Until, time.Second+ms+jitter.LongestPoll)
-}
-
-func TestFair_givesUpAtItsDeadline(t *testing.T) {
-	ended := 0
-	w, s := newFair(t, waits(time.Second), &ended)
-	s.Notify(0, 0)
-	w.Next(0)
-	w.Answer(0, busy(time.Minute))
-	step := w.Next(0)
-	require.Equal(t, time.Second, step.Until)
-	quit := w.Next(time.Second)
-	require.Equal(t, queue.Quit, quit.Move)
-	require.Equal(t, time.Minute-time.Second, quit.Grant.Left)
-
-	w, s = newFair(t, waits(time.Second), &ended)
-	s.Notify(time.Second, 0)
-	require.Equal(t, queue.Ask, w.Next(time.Second).Move, "the waiter was notified just in time")
-}
-
-func TestFair_doneAndErrors(t *testing.T) {
-	ended := 0
-	w, _ := newFair(t, waits(time.Second), &ended)
-	w.Next(time.Second / 2)
-	w.Answer(time.Second/2, done("record"))
-	require.Equal(t, driver.Done, w.Next(time.Second/2).Grant.State)
-
-	w, _ = newFair(t, waits(time.Second), &ended)
-	w.Answer(time.Second/2, queue.Answer{Err: unreachable})
-	step := w.Next(time.Second / 2)
-	require.Equal(t, queue.Rest, step.Move)
-	require.Less(t, step.Until, time.Second)
-	require.Equal(t, queue.Ask, w.Next(step.Until).Move)
-	w.Answer(step.Until, queue.Answer{Err: forbidden})
-	require.ErrorIs(t, w.Next(step.Until).Err, forbidden)
-}
