@@ -167,7 +167,7 @@ func TestWithFair_callsThatGiveUpDelayNobody(t *testing.T) {
 	for _, n := range []int{5, 40} {
 		sharingOf(t, fmt.Sprint(n), func(t *testing.T, store sharingStore, here, there *guard.Guard) {
 			guards := []*guard.Guard{here, there}
-			work := func(context.Context) error { time.Sleep(time.Millisecond); return nil }
+			work := sleeping(time.Millisecond)
 			load := hurried(t, store, n, func(ctx context.Context, i int) error { return guards[i%2].Do(ctx, "k", work) })
 			var patient sync.WaitGroup
 			for i := range 12 {

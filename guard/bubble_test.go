@@ -74,6 +74,14 @@ func failing(err error) func(context.Context, int, driver.Claim) (driver.Answer,
 	return func(context.Context, int, driver.Claim) (driver.Answer, error) { return driver.Answer{}, err }
 }
 
+// acquireAfter is a store that handles an acquire after a delay.
+func (s *testStore) acquireAfter(d time.Duration) func(context.Context, int, driver.Claim) (driver.Answer, error) {
+	return func(ctx context.Context, _ int, c driver.Claim) (driver.Answer, error) {
+		time.Sleep(d)
+		return s.memory.TryAcquire(ctx, c)
+	}
+}
+
 // noRenewal is a store that does not answer a renewal, and notHeld one that knows nothing of it.
 func noRenewal(ctx context.Context, _ int, _ driver.Claim) (bool, error) { return false, frozen(ctx) }
 func notHeld(context.Context, int, driver.Claim) (bool, error)           { return false, nil }
@@ -176,6 +184,11 @@ func hold(t *testing.T, g *guard.Guard, key string, opts ...guard.Option) *guard
 	lease, err := g.Acquire(t.Context(), key, opts...)
 	require.NoError(t, err)
 	return lease
+}
+
+// sleeping is work that takes a time and ignores its context.
+func sleeping(d time.Duration) func(context.Context) error {
+	return func(context.Context) error { time.Sleep(d); return nil }
 }
 
 // nothing is work that succeeds at once.

@@ -41,7 +41,7 @@ func newCallers(t *testing.T, g *guard.Guard) *callers {
 func (c *callers) fail(number int, err error) { c.failing[number] = err }
 
 func (c *callers) start(ctx context.Context, takes time.Duration, opts ...guard.Option) (number int) {
-	return c.startFunc(ctx, func(context.Context) error { time.Sleep(takes); return nil }, opts...)
+	return c.startFunc(ctx, sleeping(takes), opts...)
 }
 
 func (c *callers) startFunc(ctx context.Context, f func(context.Context) error, opts ...guard.Option) (number int) {

@@ -1,7 +1,6 @@
 package guard_test
 
 import (
-	"context"
 	"regexp"
 	"testing"
 	"time"
@@ -24,10 +23,7 @@ func TestClaims_containNoWallClockTime(t *testing.T) {
 		// clears the IDs, the owners and the fences, because they differ each time.
 		sent := func(opts ...guard.Option) (asked []driver.Claim, left []driver.After) {
 			before := len(store.Calls())
-			require.NoError(t, g.Do(t.Context(), "k", func(context.Context) error {
-				time.Sleep(ttl * 4 / 10)
-				return nil
-			}, append(opts, guard.WithWait(time.Minute), guard.WithOnce(time.Hour), guard.WithMinHold(2*time.Hour))...))
+			require.NoError(t, g.Do(t.Context(), "k", sleeping(ttl*4/10), append(opts, guard.WithWait(time.Minute), guard.WithOnce(time.Hour), guard.WithMinHold(2*time.Hour))...))
 			calls := store.Calls()[before:]
 			require.Equal(t, driver.OpAcquire, calls[0].Op)
 			for _, call := range calls {

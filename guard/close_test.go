@@ -163,10 +163,7 @@ func (c slowWaiter) Done() <-chan struct{} {
 
 func TestClose_reportsNoReleaseOfALeaseThatNobodyHasTaken(t *testing.T) {
 	sharing(t, func(t *testing.T, store sharingStore, here, _ *guard.Guard) {
-		store.OnAcquire = func(ctx context.Context, _ int, c driver.Claim) (driver.Answer, error) {
-			time.Sleep(time.Second)
-			return store.memory.TryAcquire(ctx, c)
-		}
+		store.OnAcquire = store.acquireAfter(time.Second)
 		waiter := slowWaiter{t.Context(), make(chan struct{})}
 		var seen recorder
 		errs := make(chan error, 2)

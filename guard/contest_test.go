@@ -104,22 +104,22 @@ func (p *notifyingStore) Subscribe(_, _ string, notify func(time.Duration)) (sto
 }
 
 // startWaiter starts a call that waits for a key that another process holds. It returns the call's
-// Guard and store, a function that releases the key, and the channel that receives the result of
+// store, a function that releases the key, and the channel that receives the result of
 // the call.
-func startWaiter(t *testing.T) (g *guard.Guard, store *notifyingStore, release func(), outcome <-chan error) {
+func startWaiter(t *testing.T, opts ...guard.Option) (store *notifyingStore, release func(), outcome <-chan error) {
 	t.Helper()
 	store = &notifyingStore{testStore: newTestStore(), wakes: make(chan func(), 10)}
-	g = openGuard(t, store, guard.WithTTL(ttl))
-	holder := store.acquireElsewhere(t, time.Hour)
+	g := newGuard(t, store, guard.WithTTL(ttl))
+	holder := store.acquireElsewhere(t, 5*time.Minute)
 	done := make(chan error)
-	go func() { done <- g.Do(t.Context(), "k", nothing, guard.WithWait(time.Hour)) }()
-	return g, store, func() { store.release(t, holder, driver.After{}) }, done
+	go func() { done <- g.Do(t.Context(), "k", nothing, append(opts, guard.WithWait(guard.Forever))...) }()
+	return store, func() { store.release(t, holder, driver.After{}) }, done
 }
 
 func TestNotification_wakesAWaiter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
-		g, store, release, done := startWaiter(t)
+		store, release, done := startWaiter(t)
 		wake := <-store.wakes
 		wake() // the subscription has begun
 		time.Sleep(3 * time.Second)
@@ -131,20 +131,18 @@ func TestNotification_wakesAWaiter(t *testing.T) {
 		require.Equal(t, 3*time.Second, time.Since(start))
 		require.Equal(t, asked+1, store.count(driver.OpAcquire))
 		require.Equal(t, 1, store.stopped)
-		require.NoError(t, g.Close(t.Context()))
 	})
 }
 
 func TestNotification_isNotTrustedAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
-		g, store, release, done := startWaiter(t)
+		store, release, done := startWaiter(t)
 		(<-store.wakes)()
 		time.Sleep(time.Second)
 		release() // without a notification
 		require.NoError(t, <-done)
 		require.LessOrEqual(t, time.Since(start), ttl*6/10, "it asks after about half a TTL")
-		require.NoError(t, g.Close(t.Context()))
 	})
 }
 
@@ -152,7 +150,7 @@ func TestNotification_isNotTrustedAlone(t *testing.T) {
 // polls as well, see TestPlainKeys_waitersPollWhileAForeignProgramHoldsTheKey of package single.
 func TestNotification_isNotExpectedFromAHolderWithoutAName(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g, store, release, done := startWaiter(t)
+		store, release, done := startWaiter(t)
 		synctest.Wait() // the call has been refused once
 		store.OnAcquire = func(ctx context.Context, _ int, c driver.Claim) (driver.Answer, error) {
 			grant, err := store.Inner.TryAcquire(ctx, c)
@@ -165,7 +163,6 @@ func TestNotification_isNotExpectedFromAHolderWithoutAName(t *testing.T) {
 		released := time.Now()
 		require.NoError(t, <-done)
 		require.LessOrEqual(t, time.Since(released), 250*time.Millisecond)
-		require.NoError(t, g.Close(t.Context()))
 	})
 }
 
@@ -174,26 +171,24 @@ func TestNotification_isNotExpectedFromAHolderWithoutAName(t *testing.T) {
 func TestNotification_asksOnceTheSubscriptionHasBegun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
-		g, store, release, done := startWaiter(t)
+		store, release, done := startWaiter(t)
 		wake := <-store.wakes
 		release()
 		wake() // the subscription has begun
 		require.NoError(t, <-done)
 		require.Zero(t, time.Since(start))
-		require.NoError(t, g.Close(t.Context()))
 	})
 }
 
 // A waiter polls until its subscription has begun, as on a store without notifications.
 func TestNotification_pollsUntilTheSubscriptionHasBegun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g, _, release, done := startWaiter(t)
+		_, release, done := startWaiter(t)
 		time.Sleep(time.Second)
 		release()
 		released := time.Now()
 		require.NoError(t, <-done)
 		require.LessOrEqual(t, time.Since(released), 250*time.Millisecond)
-		require.NoError(t, g.Close(t.Context()))
 	})
 }
 

@@ -203,15 +203,6 @@ func TestOptions_badValuesAreRefusedByName(t *testing.T) {
 	}
 }
 
-func TestOptions_ofTheCallOverrideThoseOfNew(t *testing.T) {
-	inBubble(t, func(t *testing.T, g *guard.Guard, _ *testStore) {
-		lease := hold(t, g, "k", guard.WithTTL(time.Minute), guard.WithName("mine"))
-		require.Equal(t, "mine", lease.Name())
-		require.Equal(t, time.Minute, as[*guard.BusyError](t, g.Do(t.Context(), "k", nothing)).Left)
-		require.NoError(t, lease.Release(t.Context()))
-	}, guard.WithName("others"))
-}
-
 func TestOptions_minHoldIsCheckedAgainstTheMaxHoldOfNew(t *testing.T) {
 	g := openGuard(t, memory.New(), guard.WithMaxHold(time.Minute))
 	require.ErrorContains(t, g.Do(t.Context(), "k", nothing, guard.WithMinHold(time.Hour)), "WithMinHold(1h0m0s)")

@@ -184,7 +184,7 @@ func exits() (rows []exit) {
 	handOff := func(f func(s *exitScene)) func(s *exitScene) {
 		return func(s *exitScene) {
 			s.all.Go(func() { // the first grant reserves no fences
-				_ = s.g.Do(s.t.Context(), "k", func(context.Context) error { time.Sleep(time.Second); return nil })
+				_ = s.g.Do(s.t.Context(), "k", sleeping(time.Second))
 			})
 			synctest.Wait()
 			s.all.Go(func() {
@@ -237,7 +237,7 @@ func exits() (rows []exit) {
 		}
 	}
 	untilDone := func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
-	add("running", "return", running(func(context.Context) error { time.Sleep(2 * time.Second); return nil }, func(*exitScene) {}))
+	add("running", "return", running(sleeping(2*time.Second), func(*exitScene) {}))
 	for _, a := range aborts {
 		add("running", a.name, running(func(context.Context) error { time.Sleep(2 * time.Second); a.abort(); return nil }, func(*exitScene) {}))
 	}
@@ -250,7 +250,7 @@ func exits() (rows []exit) {
 	releasing := func(first func(s *exitScene, ctx context.Context) (bool, error), f func(s *exitScene)) func(s *exitScene) {
 		return func(s *exitScene) {
 			s.onRelease(func(ctx context.Context, _ bool) (bool, error) { return first(s, ctx) })
-			s.body = func(context.Context) error { time.Sleep(time.Second); return nil }
+			s.body = sleeping(time.Second)
 			s.subject()
 			s.waitBehind()
 			time.Sleep(time.Second)

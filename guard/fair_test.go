@@ -9,7 +9,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed-1795987d/onerun/backend/memory"
 	"github.com/seed-1795987d/onerun/guard"
 	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/guard/guardtest"
@@ -300,11 +299,6 @@ func TestWithFair_isRefusedIfTheBackendKeepsNoQueue(t *testing.T) {
 	_, err = g.Wrap("k", nothing, guard.WithFair())
 	require.ErrorAs(t, err, &refused)
 	require.NoError(t, g.Close(t.Context()))
-}
-
-func TestWithFair_findsTheQueueOfAWrappedLocker(t *testing.T) {
-	g := newGuard(t, driver.Wrapper{Locker: memory.New()}, guard.WithFair(), guard.WithWait(time.Second))
-	require.NoError(t, g.Do(t.Context(), "k", nothing))
 }
 
 func TestWithFair_aStoreErrorEndsACallWhoseTimeIsUp(t *testing.T) {

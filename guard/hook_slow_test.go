@@ -28,7 +28,7 @@ func TestClose_countsAHookThatHasNotReturned(t *testing.T) {
 			unblock := make(chan struct{})
 			g := openGuard(t, newTestStore(), guard.WithTTL(ttl), guard.WithHook(hook(func() { <-unblock })))
 			go func() {
-				_ = g.Do(context.Background(), "k", func(context.Context) error { time.Sleep(ttl); return nil })
+				_ = g.Do(context.Background(), "k", sleeping(ttl))
 			}()
 			time.Sleep(ttl / 2)
 			err := closeWithin(t, g, time.Minute)

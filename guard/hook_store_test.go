@@ -159,7 +159,7 @@ func TestHook_Background_givesTheContextOfBackgroundCalls(t *testing.T) {
 			renewals++
 			return store.memory.Renew(ctx, c)
 		}
-		require.NoError(t, g.Do(t.Context(), "k", func(context.Context) error { time.Sleep(ttl); return nil }))
+		require.NoError(t, g.Do(t.Context(), "k", sleeping(ttl)))
 		require.Positive(t, renewals)
 		store.OnAcquire = failing(guardtest.Fail(driver.KindAuth))
 		store.OnRelease = func(ctx context.Context, _ int, c driver.Claim, after driver.After) (bool, error) {
@@ -185,7 +185,7 @@ func TestHook_receivesHowMuchOfTheTTLARenewalHasUsed(t *testing.T) {
 		}
 		var seen events[guard.RenewEvent]
 		start := time.Now()
-		require.NoError(t, g.Do(t.Context(), "k", func(context.Context) error { time.Sleep(ttl); return nil },
+		require.NoError(t, g.Do(t.Context(), "k", sleeping(ttl),
 			guard.WithHook(guard.Hook{Renew: seen.record})))
 		renewals := seen.all()
 		require.Greater(t, len(renewals), 2)

@@ -119,7 +119,7 @@ func TestHook_cannotDelayReleaseOrRenewal(t *testing.T) {
 			Loss:    func(context.Context, guard.LossEvent) { <-stuck },
 		}
 		go func() {
-			_ = g.Do(t.Context(), "k", func(context.Context) error { time.Sleep(5 * ttl); return nil }, guard.WithHook(slow))
+			_ = g.Do(t.Context(), "k", sleeping(5*ttl), guard.WithHook(slow))
 		}()
 		time.Sleep(4 * ttl)
 		require.False(t, store.free("k"), "the lease was renewed throughout")

@@ -109,12 +109,12 @@ func TestLedger_refusesBadValues(t *testing.T) {
 		"to(-1)":                            second(l.Raise(ctx, "job", "n", -1)),
 		fmt.Sprintf("to(%d)", int64(1<<53)): second(l.Raise(ctx, "job", "n", 1<<53)),
 	} {
-		as[*guard.SettingError](t, err, name)
+		_ = as[*guard.SettingError](t, err, name)
 		require.ErrorContains(t, err, name)
 	}
 	for _, name := range []string{"", "a{b}", "nul\x00", strings.Repeat("k", guard.MaxKey+1)} {
 		for _, err := range []error{l.Append(ctx, name, good, 1), second(driver.Entries(ctx, l, name, 1)), second(l.Raise(ctx, name, "n", 1))} {
-			as[*guard.KeyError](t, err)
+			_ = as[*guard.KeyError](t, err)
 		}
 	}
 	entries, err := driver.Entries(ctx, l, "job", 5)

@@ -52,7 +52,7 @@ func TestMarker_hasTheTimeAndTheName(t *testing.T) {
 	for name, c := range cases {
 		inBubbleOf(t, name, func(t *testing.T, g *guard.Guard, store *testStore) {
 			opts := []guard.Option{guard.WithOnce(time.Hour), guard.WithLabel(c.label), guard.WithName(c.name)}
-			require.NoError(t, g.Do(t.Context(), "k", func(context.Context) error { time.Sleep(time.Minute); return nil }, opts...))
+			require.NoError(t, g.Do(t.Context(), "k", sleeping(time.Minute), opts...))
 			at := time.Now()
 			if c.noTime {
 				at = time.Time{}
@@ -109,7 +109,7 @@ func TestMarker_hasTheTimeOfTheStore(t *testing.T) {
 		}
 		for key, run := range map[string]func(opts ...guard.Option) error{
 			"alone": func(opts ...guard.Option) error {
-				return g.Do(t.Context(), "alone", func(context.Context) error { time.Sleep(time.Minute); return nil }, opts...)
+				return g.Do(t.Context(), "alone", sleeping(time.Minute), opts...)
 			},
 			"raised": func(opts ...guard.Option) error {
 				return g.Do(t.Context(), "raised", func(ctx context.Context) error {

@@ -57,15 +57,9 @@ func TestMissedWakeUp_isSetForACallThatWasNotNotified(t *testing.T) {
 		"the holder has died": {want: guard.GrantTakeover, play: func(s scene) { s.wake() }},
 	} {
 		inTimeOf(t, name, func(t *testing.T) {
-			store := &notifyingStore{testStore: newTestStore(), wakes: make(chan func(), 1)}
-			g := newGuard(t, store, guard.WithTTL(ttl))
-			claim := store.acquireElsewhere(t, 5*time.Minute)
 			var seen recorder
-			ended := make(chan error)
-			go func() {
-				ended <- g.Do(t.Context(), "k", nothing, guard.WithWait(guard.Forever), guard.WithHook(seen.hook()))
-			}()
-			c.play(scene{store, <-store.wakes, func() { store.release(t, claim, driver.After{}) }})
+			store, release, ended := startWaiter(t, guard.WithHook(seen.hook()))
+			c.play(scene{store, <-store.wakes, release})
 			require.NoError(t, <-ended)
 			granted := last[guard.AcquireEvent](t, &seen)
 			require.Equal(t, c.want, granted.Grant)

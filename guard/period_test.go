@@ -125,14 +125,10 @@ func TestWithOncePer_endsATenthOfThePeriodBeforeTheNextStart(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, _ *testStore) {
 		require.NoError(t, g.Do(t.Context(), "k", sleeping(time.Hour), guard.WithOncePer(10*time.Hour)))
 		time.Sleep(8*time.Hour - time.Second)
-		as[*guard.DoneError](t, g.Do(t.Context(), "k", nothing, guard.WithOncePer(10*time.Hour)))
+		_ = as[*guard.DoneError](t, g.Do(t.Context(), "k", nothing, guard.WithOncePer(10*time.Hour)))
 		time.Sleep(2 * time.Second)
 		require.NoError(t, g.Do(t.Context(), "k", nothing, guard.WithOncePer(10*time.Hour)))
 	})
-}
-
-func sleeping(d time.Duration) func(context.Context) error {
-	return func(context.Context) error { time.Sleep(d); return nil }
 }
 
 // Only a run that has returned nil leaves a marker.

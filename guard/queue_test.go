@@ -164,10 +164,7 @@ func TestQueue_sharesStoreErrors(t *testing.T) {
 
 func TestQueue_endsExpiredWaitsOnceTheKeyIsTaken(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
-		store.OnAcquire = func(ctx context.Context, _ int, c driver.Claim) (driver.Answer, error) {
-			time.Sleep(1500 * time.Millisecond)
-			return store.memory.TryAcquire(ctx, c)
-		}
+		store.OnAcquire = store.acquireAfter(1500 * time.Millisecond)
 		c := newCallers(t, g)
 		start := time.Now()
 		c.start(t.Context(), time.Minute)

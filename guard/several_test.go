@@ -154,7 +154,7 @@ func TestAcquireAll_settings(t *testing.T) {
 			_, err := here.AcquireAll(t.Context(), c.keys, c.opts...)
 			require.Equal(t, want, as[*guard.SettingError](t, err).Setting)
 		}
-		as[*guard.KeyError](t, here.DoAll(t.Context(), []string{"a", ""}, nothing))
+		_ = as[*guard.KeyError](t, here.DoAll(t.Context(), []string{"a", ""}, nothing))
 		require.Error(t, here.DoAll(t.Context(), []string{"a"}, nil))
 	})
 }

@@ -129,7 +129,7 @@ func TestShared_readersThatAreLetInNameTheOneBefore(t *testing.T) {
 		var readers [3]recorder
 		for i := range readers {
 			all.Go(func() {
-				require.NoError(t, here.Do(t.Context(), "k", func(context.Context) error { time.Sleep(time.Second); return nil },
+				require.NoError(t, here.Do(t.Context(), "k", sleeping(time.Second),
 					guard.WithShared(), guard.WithWait(guard.Forever), guard.WithLabel(fmt.Sprint("reader ", i)), guard.WithHook(readers[i].hook())))
 			})
 			synctest.Wait()
@@ -152,7 +152,7 @@ func TestShared_aLeaseIsJoinedForABoundedTime(t *testing.T) {
 			readers.Go(func() {
 				time.Sleep(time.Duration(i) * time.Millisecond)
 				for ctx.Err() == nil {
-					err := here.Do(ctx, "k", func(context.Context) error { time.Sleep(10 * time.Millisecond); return nil }, guard.WithShared(), guard.WithWait(guard.Forever))
+					err := here.Do(ctx, "k", sleeping(10*time.Millisecond), guard.WithShared(), guard.WithWait(guard.Forever))
 					if ctx.Err() == nil {
 						require.NoError(t, err)
 					}
@@ -190,7 +190,7 @@ func TestShared_aLeaseThatIsNotRenewedIsNotJoined(t *testing.T) {
 			var all sync.WaitGroup
 			for _, reader := range before {
 				all.Go(func() {
-					_ = here.Do(t.Context(), "k", func(context.Context) error { time.Sleep(reader.takes); return nil }, append(reader.opts, guard.WithShared())...)
+					_ = here.Do(t.Context(), "k", sleeping(reader.takes), append(reader.opts, guard.WithShared())...)
 				})
 				synctest.Wait()
 			}

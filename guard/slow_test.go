@@ -275,17 +275,11 @@ func TestSlow_closeEndsCallsToAStoreThatDoesNotAnswer(t *testing.T) {
 		},
 		"release with a marker that begins later": func(g *guard.Guard, store *testStore) error {
 			store.freezeReleases()
-			return g.Do(context.Background(), "k", func(context.Context) error {
-				time.Sleep(time.Minute)
-				return nil
-			}, guard.WithOnce(time.Hour))
+			return g.Do(context.Background(), "k", sleeping(time.Minute), guard.WithOnce(time.Hour))
 		},
 		"renewal": func(g *guard.Guard, store *testStore) error {
 			store.OnRenew = noRenewal
-			return g.Do(context.Background(), "k", func(context.Context) error {
-				time.Sleep(long / 2)
-				return nil
-			})
+			return g.Do(context.Background(), "k", sleeping(long/2))
 		},
 	} {
 		inBubbleOf(t, name, func(t *testing.T, g *guard.Guard, store *testStore) {

@@ -36,7 +36,7 @@ func TestOptions_canBeSwitchedOffForOneCall(t *testing.T) {
 func TestCheck_returnsTheErrorOfDo(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 		require.NoError(t, g.Check("k", guard.WithWait(time.Second)))
-		as[*guard.KeyError](t, g.Check(""))
+		_ = as[*guard.KeyError](t, g.Check(""))
 		for setting, opts := range map[string][]guard.Option{
 			"WithTTL": {guard.WithTTL(-1)}, "Option": {nil}, "WithOnce": {guard.WithOnce(time.Hour), guard.WithLimit(2)},
 		} {

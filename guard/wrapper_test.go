@@ -94,7 +94,7 @@ func TestWrapper_isNeverBypassed(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, driver.Granted, other.State)
 
-		work := func(context.Context) error { time.Sleep(2 * ttl); return nil }
+		work := sleeping(2 * ttl)
 		waits := []guard.Option{guard.WithWait(time.Hour), guard.WithFair()}
 		var all sync.WaitGroup
 		all.Go(func() { require.NoError(t, g.DoAll(t.Context(), []string{"a", "b", "c"}, work, waits...)) })
