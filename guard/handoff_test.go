@@ -290,3 +290,24 @@ func TestHandOff_toACallThatComesTooLateIsRejected(t *testing.T) {
 		}
 	})
 }
+
+// The successor's context ends at the very moment of the hand-off: it may notice either first.
+func TestHandOff_toACallThatLeavesGoesToTheNext(t *testing.T) {
+	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
+		for range 20 {
+			ctx, cancel := context.WithCancel(t.Context())
+			c := newCallers(t, g)
+			c.start(t.Context(), time.Millisecond)
+			c.startFunc(t.Context(), func(context.Context) error {
+				time.Sleep(time.Millisecond)
+				cancel()
+				return nil
+			})
+			c.start(ctx, time.Millisecond)
+			c.start(t.Context(), time.Millisecond)
+			c.requireOrder(0, 1, 3)
+			require.ErrorIs(t, c.end(2).err, context.Canceled)
+			require.True(t, store.free("k"))
+		}
+	})
+}

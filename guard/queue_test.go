@@ -136,16 +136,17 @@ func TestQueue_endsWithClose(t *testing.T) {
 func TestQueue_sharesStoreErrors(t *testing.T) {
 	for name, c := range map[string]struct {
 		answer func(context.Context, int, driver.Claim) (driver.Answer, error)
+		apart  time.Duration // by which the next call waits for longer
 		grace  time.Duration // for a call whose time is up, until the first request ends
 	}{
-		"unreachable": {failing(guardtest.Fail(driver.KindConnection)), 0},
-		"frozen":      {noAnswer, time.Second},
+		"unreachable": {failing(guardtest.Fail(driver.KindConnection)), time.Millisecond, 0},
+		"frozen":      {noAnswer, 0, time.Second},
 	} {
 		inBubbleOf(t, name, func(t *testing.T, g *guard.Guard, store *testStore) {
 			store.OnAcquire = c.answer
 			calls := newCallers(t, g)
 			start := time.Now()
-			wait := func(i int) time.Duration { return 2*time.Second + time.Duration(i)*time.Millisecond }
+			wait := func(i int) time.Duration { return 2*time.Second + time.Duration(i)*c.apart }
 			for i := range 100 {
 				calls.start(t.Context(), 0, guard.WithWait(wait(i)))
 			}
