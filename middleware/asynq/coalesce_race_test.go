@@ -139,49 +139,36 @@ func requireAqRuns(t *testing.T, s *aqSite, w *aqWork, ids ...string) {
 	require.Equal(t, want, w.payloads())
 }
 
-// The follow-up and a newer task are with workers at the same time, and the newer one gets the
-// key.
+// The worker of the follow-up takes long to ask for the key: until a newer task has the key, runs,
+// or has run.
 func TestCoalesce_anOlderFollowUpDoesNotRunAfterANewerTask(t *testing.T) {
 	t.Parallel()
-	s, w, stops := aqRacing(t)
-	s.send(t, "T1")
-	first := w.next(t)
-	s.trigger(t, "k", "T2")
-	older, newer := stops.at(t, "a acquire"), stops.at(t, "T5 run")
-	first.returns(nil)
-	older.await(t)
-	s.send(t, "T5")
-	newer.await(t)
-	older.pass()
-	newer.pass()
-	w.next(t).returns(nil)
-	requireAqRuns(t, s, w, "T1", "T5")
-}
-
-// The worker of the follow-up takes long to ask for the key: until the newer task runs, or has run.
-func TestCoalesce_anOlderFollowUpOfASlowWorkerDoesNotRunAfterANewerTask(t *testing.T) {
-	t.Parallel()
-	for title, ended := range map[string]bool{"it runs": false, "it has run": true} {
-		t.Run(title, func(t *testing.T) {
+	for _, newerTask := range []string{"has the key", "runs", "has run"} {
+		t.Run("the newer one "+newerTask, func(t *testing.T) {
 			t.Parallel()
 			s, w, stops := aqRacing(t)
 			s.send(t, "T1")
 			first := w.next(t)
-			s.trigger(t, "k", "T2")
-			older := stops.at(t, "a acquire")
+			s.trigger(t, "T2")
+			older, run := stops.at(t, "a acquire"), stops.at(t, "T5 run")
 			first.returns(nil)
 			older.await(t)
 			s.send(t, "T5")
+			run.await(t)
+			if newerTask == "has the key" {
+				older.pass()
+			}
+			run.pass()
 			newer := w.next(t)
-			if ended {
+			if newerTask == "has run" {
 				newer.returns(nil)
 				s.awaitGone(t, "T5")
 			}
-			older.pass()
-			s.outcomes.await(t, resultCoalesced, 2)
-			if !ended {
-				newer.returns(nil)
+			if newerTask != "has the key" {
+				older.pass()
+				s.outcomes.await(t, resultCoalesced, 2)
 			}
+			newer.returns(nil)
 			requireAqRuns(t, s, w, "T1", "T5")
 		})
 	}
@@ -236,10 +223,10 @@ func TestCoalesce_aTaskThatFindsBothFollowUpsWithWorkersComesPromptly(t *testing
 	s, w, stops := aqRacing(t)
 	s.send(t, "T1")
 	run := w.next(t)
-	s.trigger(t, "k", "T2")
+	s.trigger(t, "T2")
 	run.returns(nil)
 	run = w.next(t) // follow-up a
-	s.trigger(t, "k", "T3")
+	s.trigger(t, "T3")
 	b := stops.at(t, "b acquire")
 	require.NoError(t, s.inspector.RunTask(aqQueue, s.followUp(t)))
 	b.await(t)
@@ -266,7 +253,7 @@ func TestCoalesce_aFollowUpThatIsAboutToWaitComesPromptly(t *testing.T) {
 	s, w, stops := aqRacing(t)
 	s.send(t, "T1")
 	first := w.next(t)
-	s.trigger(t, "k", "T2")
+	s.trigger(t, "T2")
 	key := aqStored(t, first)
 	change := stops.at(t, "a change")
 	require.NoError(t, s.inspector.RunTask(aqQueue, s.followUp(t)))
@@ -357,7 +344,7 @@ func TestCoalesce_aFollowUpThatFindsItsKeyBusyRemainsOne(t *testing.T) {
 			s, w, _ := aqRacing(t)
 			s.send(t, "T1")
 			first := w.next(t)
-			s.trigger(t, "k", "T2", asynq.MaxRetry(attempts))
+			s.trigger(t, "T2", asynq.MaxRetry(attempts))
 			a := s.followUp(t)
 			require.NoError(t, s.inspector.RunTask(aqQueue, a))
 			if attempts > 0 {
@@ -366,7 +353,7 @@ func TestCoalesce_aFollowUpThatFindsItsKeyBusyRemainsOne(t *testing.T) {
 				s.awaitGone(t, a)
 				require.Equal(t, a[:len(a)-1]+id, s.followUp(t))
 			}
-			s.trigger(t, "k", "T3")
+			s.trigger(t, "T3")
 			first.returns(nil)
 			w.next(t).returns(nil)
 			requireAqRuns(t, s, w, "T1", "T3")

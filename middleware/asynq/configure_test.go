@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -117,31 +116,6 @@ func TestConfigure_looksForTasksOftenUnlessTheConfigSays(t *testing.T) {
 	c = guardasynq.Configure(c)
 	require.Equal(t, time.Minute, c.TaskCheckInterval)
 	require.Equal(t, time.Hour, c.DelayedTaskCheckInterval)
-}
-
-func TestConfigure_theHandlersFailuresAreStillTheServers(t *testing.T) {
-	t.Parallel()
-	var reported aqErrors
-	s, w, holder := aqHolding(t, aqConfig(func(c *asynq.Config) {
-		c.ErrorHandler = &reported
-		c.RetryDelayFunc = func(int, error, *asynq.Task) time.Duration { return time.Hour }
-		c.IsFailure = func(err error) bool { return !strings.Contains(err.Error(), "no failure") }
-	}))
-	s.enqueue(t, "import", aqJSON("k", "1"), asynq.TaskID("busy"))
-	s.awaitState(t, "busy", asynq.TaskStateRetry)
-	for id, err := range map[string]error{"counted": errors.New("a failure"), "not counted": errors.New("no failure")} {
-		s.enqueue(t, "import", aqJSON(id, "1"), asynq.TaskID(id))
-		w.next(t).returns(err)
-		info := s.awaitState(t, id, asynq.TaskStateRetry)
-		require.Equal(t, err.Error(), info.LastErr)
-		require.Equal(t, map[string]int{"counted": 1}[id], info.Retried)
-		require.WithinDuration(t, time.Now().Add(time.Hour), info.NextProcessAt, time.Minute)
-	}
-	holder.returns(nil)
-	w.next(t).returns(nil)
-	s.awaitGone(t, "busy")
-	ids, _ := reported.all()
-	require.ElementsMatch(t, []string{"counted", "not counted"}, ids)
 }
 
 const aqNotConfigured = "the server's asynq.Config did not go through guardasynq.Configure"

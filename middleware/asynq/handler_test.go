@@ -2,7 +2,6 @@ package guardasynq_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync/atomic"
 	"testing"
@@ -204,21 +203,19 @@ func TestUnguarded_tasksWithoutAKeyRun(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := newAqSite(t)
-			var runs atomic.Int64
-			m := s.middleware(t, c.key, c.opts...)(asynq.HandlerFunc(func(ctx context.Context, _ *asynq.Task) error {
+			var log aqLog
+			m, err := guardasynq.New(optionsGuard(t), c.key, append(c.opts, aqNoClient(t), aqObserve(log.add))...)
+			require.NoError(t, err)
+			runs := false
+			err = m(asynq.HandlerFunc(func(ctx context.Context, _ *asynq.Task) error {
 				_, leased := guard.FromContext(ctx)
-				if leased != (c.result == resultRan) {
-					return errors.New("a lease, or none")
-				}
-				runs.Add(1)
+				require.Equal(t, c.result == resultRan, leased)
+				runs = true
 				return nil
-			}))
-			s.serve(t, aqConfig(), m)
-			s.enqueue(t, "import", c.payload, asynq.MaxRetry(0))
-			s.outcomes.await(t, c.result, 1)
-			s.awaitEmpty(t)
-			require.Equal(t, c.runs, runs.Load() == 1)
+			})).ProcessTask(t.Context(), asynq.NewTask("import", []byte(c.payload)))
+			require.Equal(t, c.runs, err == nil, err)
+			require.Equal(t, c.runs, runs)
+			require.Len(t, log.of(c.result), 1)
 		})
 	}
 	require.PanicsWithValue(t, "guardasynq: Optional: the function must not be nil", func() { guardasynq.Optional(nil) })

@@ -3,7 +3,6 @@ package guardasynq_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -13,47 +12,6 @@ import (
 
 	guardasynq "github.com/seed-1795987d/onerun/middleware/asynq"
 )
-
-// asynq archives a task on its last attempt before it asks IsFailure.
-func TestMaxRetry_zeroLosesNothingToABusyKey(t *testing.T) {
-	t.Parallel()
-	for name, c := range map[string]struct {
-		retries int
-		start   func(s *lifeSite, t *testing.T, h asynq.Handler)
-	}{
-		"configured":   {0, func(s *lifeSite, t *testing.T, h asynq.Handler) { s.serve(t, h) }},
-		"unconfigured": {0, func(s *lifeSite, t *testing.T, h asynq.Handler) { s.start(t, h) }},
-		// what is not the last attempt would be counted as one
-		"unconfigured, one retry": {1, func(s *lifeSite, t *testing.T, h asynq.Handler) { s.start(t, h) }},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			const tasks = 20
-			s := newLifeSite(t)
-			var ids []string
-			for i := range tasks {
-				ids = append(ids, fmt.Sprint("task ", i))
-				s.enqueue(t, ids[i], "one", asynq.MaxRetry(c.retries))
-			}
-			var book lifeBook
-			h := s.middleware(t)(book.keep(func(context.Context, *asynq.Task) error {
-				time.Sleep(2 * time.Millisecond) // the work
-				return nil
-			}))
-			for range 2 {
-				c.start(s, t, h)
-			}
-			require.Zero(t, s.awaitEmpty(t))
-			book.requireOnce(t, ids)
-			require.Equal(t, 1, book.together())
-			require.NotEmpty(t, s.seen.of(resultPostponed), "there was contention")
-			require.Len(t, s.seen.of(resultRan), tasks)
-			for _, o := range s.seen.of(resultPostponed) {
-				require.NotEmpty(t, o.Copy)
-			}
-		})
-	}
-}
 
 func TestMaxRetry_aBusyKeyOnTheLastOfSomeAttemptsCostsNone(t *testing.T) {
 	t.Parallel()

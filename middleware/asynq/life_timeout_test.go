@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-1795987d/onerun/guard"
-	"github.com/seed-1795987d/onerun/internal/testkit/redistest"
 )
 
 // A lifeTimeout is the context of a server's first delivery, which times out when the test says so.
@@ -167,34 +166,6 @@ func TestTimeout_aTaskThatAsynqTakesBackLeavesTheKeyBusyUntilTheHandlerReturns(t
 	s.enqueue(t, "task", "one", asynq.MaxRetry(5))
 	ctx := lifeReceive(t, contexts, "the first run")
 	s.ageLease(t, s.queue.Client(t), "task")
-	s.serve(t, guarded)
-	s.requireOneRun(t, ctx, &book, gate)
-}
-
-// asynq's own lease is 30 s long. Its Redis refuses to write, as it has no memory left, so that no
-// heartbeat can prolong it; the guard's is another Redis.
-func TestWeekly_aLostLeaseOfAsynqLeavesTheKeyBusyUntilTheHandlerReturns(t *testing.T) {
-	redistest.Long(t)
-	s := newLifeSite(t)
-	var book lifeBook
-	h, contexts, gate := lifeHeedless(t, &book)
-	guarded := s.middleware(t)(h)
-	s.serve(t, guarded)
-	s.enqueue(t, "task", "one", asynq.MaxRetry(5))
-	ctx := lifeReceive(t, contexts, "the first run")
-	begun := time.Now()
-	admin := s.queue.Client(t)
-	require.NoError(t, admin.ConfigSet(t.Context(), "maxmemory", "1").Err())
-	lifeReceive(t, ctx.Done(), "the end of asynq's lease")
-	require.ErrorIs(t, context.Cause(ctx), context.Canceled)
-	require.GreaterOrEqual(t, time.Since(begun), 20*time.Second)
-	require.NoError(t, admin.ConfigSet(t.Context(), "maxmemory", "0").Err())
-	require.Equal(t, asynq.TaskStateActive, s.info(t, "task").State, "asynq leaves it to its recoverer")
-	for time.Since(begun) < 61*time.Second {
-		require.Equal(t, 1, book.together())
-		// the recoverer takes what was lost half a minute ago, when a server starts
-		time.Sleep(time.Second)
-	}
 	s.serve(t, guarded)
 	s.requireOneRun(t, ctx, &book, gate)
 }

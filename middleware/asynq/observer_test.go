@@ -123,26 +123,6 @@ func TestOutcome_panicsOfTheUsersFunctionsHaveAResult(t *testing.T) {
 	}
 }
 
-func TestOutcome_aPanicOfAServersHandlerLeavesTheKeyFree(t *testing.T) {
-	t.Parallel()
-	s, w := newAqSite(t), newAqWork(t)
-	m := s.middleware(t, nil, guardasynq.WithOnce(time.Hour, guardasynq.FromType()))
-	s.serve(t, aqConfig(), m(asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
-		if err := w.ProcessTask(ctx, task); err != nil {
-			panic(err)
-		}
-		return nil
-	})))
-	t.Cleanup(w.release)
-	s.enqueue(t, "import", "1", asynq.TaskID("1"), asynq.MaxRetry(0))
-	w.next(t).returns(errAqOther)
-	require.Contains(t, s.awaitState(t, "1", asynq.TaskStateArchived).LastErr, "panic")
-	require.True(t, s.outcomes.of(resultRan)[0].Aborted)
-	s.enqueue(t, "import", "2")
-	w.next(t).returns(nil)
-	s.awaitEmpty(t)
-}
-
 func TestOutcome_aStoreThatCannotBeAskedPostpones(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

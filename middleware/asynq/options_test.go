@@ -13,6 +13,7 @@ import (
 
 	"github.com/seed-1795987d/onerun/backend/memory"
 	"github.com/seed-1795987d/onerun/guard"
+	"github.com/seed-1795987d/onerun/guard/driver"
 	"github.com/seed-1795987d/onerun/guard/guardtest"
 	guardasynq "github.com/seed-1795987d/onerun/middleware/asynq"
 )
@@ -183,7 +184,7 @@ func TestOptions_nameOfTheWork(t *testing.T) {
 	}
 }
 
-func TestOptions_theLeaseIsOf15SecondsAndRenewed(t *testing.T) {
+func TestOptions_theLeaseIsOf15Seconds(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		guard []guard.Option
@@ -199,24 +200,28 @@ func TestOptions_theLeaseIsOf15SecondsAndRenewed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s, w := newAqSite(t, c.guard...), newAqWork(t)
-			s.serve(t, aqConfig(), s.middleware(t, guardasynq.FromType(), c.opts...)(w))
-			t.Cleanup(w.release)
-			s.enqueue(t, "import", "a payload of 21 bytes")
-			key := aqStored(t, w.next(t))
-			require.NotContains(t, key, "import")
-			stored, err := s.rdb.Keys(t.Context(), "*"+key+"*").Result()
+			claimed := &claimed{Wrapper: driver.Wrapper{Locker: memory.New()}}
+			g, err := guard.New(claimed, append(c.guard, guard.WithNamespace("test"))...)
 			require.NoError(t, err)
-			var longest time.Duration
-			for _, k := range stored {
-				left, err := s.rdb.PTTL(t.Context(), k).Result()
-				require.NoError(t, err)
-				longest = max(longest, left)
-			}
-			require.Greater(t, longest, c.ttl/2)
-			require.LessOrEqual(t, longest, c.ttl)
+			m, err := guardasynq.New(g, guardasynq.FromType(), append(c.opts, aqNoClient(t))...)
+			require.NoError(t, err)
+			run := m(asynq.HandlerFunc(func(context.Context, *asynq.Task) error { return nil }))
+			require.NoError(t, run.ProcessTask(t.Context(), asynq.NewTask("import", []byte("a payload of 21 bytes"))))
+			require.Equal(t, c.ttl, claimed.TTL)
+			require.NotContains(t, claimed.Key, "import")
 		})
 	}
+}
+
+// A claimed is a store that keeps the last claim.
+type claimed struct {
+	driver.Wrapper
+	driver.Claim
+}
+
+func (l *claimed) TryAcquire(ctx context.Context, c driver.Claim) (driver.Answer, error) {
+	l.Claim = c
+	return l.Wrapper.TryAcquire(ctx, c)
 }
 
 func TestOptions_ofATaskThatCannotWork(t *testing.T) {

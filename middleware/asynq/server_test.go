@@ -47,12 +47,12 @@ type aqSite struct {
 	outcomes aqLog
 }
 
-func newAqSite(t *testing.T, opts ...guard.Option) *aqSite {
+func newAqSite(t *testing.T) *aqSite {
 	t.Helper()
 	server := redistest.Start(t)
 	rdb := server.Client(t, func(o *redis.Options) { o.PoolSize = 50 })
 	s := &aqSite{Server: server, rdb: rdb, aqQueues: aqQueues{asynq.NewClientFromRedisClient(rdb), asynq.NewInspectorFromRedisClient(rdb)}}
-	s.guard = s.newGuard(t, opts...)
+	s.guard = s.newGuard(t)
 	return s
 }
 

@@ -143,11 +143,12 @@ func TestSchedulerProcesses_anotherEnqueuesIfOneWasKilledWithTheLease(t *testing
 	t.Parallel()
 	server := redistest.Start(t)
 	order := schedulerOrder{Addr: server.Addr(), TTL: time.Second, Entries: []schedulerEntry{{"@every 1s", "second", "default"}}}
-	other := startScheduler(t, order)
 	order.Block = "pre"
 	blocked := startScheduler(t, order)
-	first := nextSecond()
 	blocked.Says("pre") // it has won a tick
+	order.Block = ""
+	first := nextSecond()
+	other := startScheduler(t, order)
 	blocked.Kill()
 	until(nextSecond())
 	n := int(nextSecond().Sub(first) / time.Second)
@@ -195,12 +196,10 @@ func TestSchedulerProcesses_goOnWhereTheyWereAfterAllWereDown(t *testing.T) {
 	server := redistest.Start(t)
 	order := schedulerOrder{Addr: server.Addr(), TTL: time.Second, Entries: []schedulerEntry{{"@every 1s", "second", "default"}}}
 	w := startScheduler(t, order)
-	first := nextSecond()
-	until(first.Add(1500 * time.Millisecond))
+	first := tickOf(t, w.Says("enqueued"))
 	w.Kill()
-	until(first.Add(5500 * time.Millisecond))
+	until(time.Now().Add(3 * time.Second)) // ticks are seconds of real time
 	startScheduler(t, order)
-	until(first.Add(7 * time.Second))
 	in := inspect(t, server.Addr())
-	requireTicks(t, first, 8, time.Second, func() map[time.Time]int { return pendingTicks(t, in, "default", "second") })
+	requireTicks(t, first, 5, time.Second, func() map[time.Time]int { return pendingTicks(t, in, "default", "second") })
 }
