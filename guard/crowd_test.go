@@ -159,7 +159,7 @@ func TestQueue_excludesUnderRandomFaults(t *testing.T) {
 			var all sync.WaitGroup
 			var guards []*guard.Guard
 			for range 2 {
-				g := newGuard(t, c.store(inner, loss), guard.WithTTL(200*time.Millisecond))
+				g := openGuard(t, c.store(inner, loss), guard.WithTTL(200*time.Millisecond))
 				guards = append(guards, g)
 				for range 10 {
 					all.Go(func() {
@@ -172,6 +172,7 @@ func TestQueue_excludesUnderRandomFaults(t *testing.T) {
 			all.Wait()
 			for _, g := range guards {
 				require.Zero(t, guard.Queues(g))
+				require.NoError(t, g.Close(t.Context()))
 			}
 			time.Sleep(5 * time.Millisecond) // longer than a minimum hold and a done marker last
 			grant, err := inner.TryAcquire(t.Context(), driver.Claim{Key: "k", ID: "probe", Owner: "probe", TTL: time.Second})
