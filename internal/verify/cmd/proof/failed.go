@@ -70,6 +70,9 @@ func failures(output io.Reader) (reasons, names []string) {
 			take(line)
 		}
 		if err != nil {
+			for _, test := range tests { // of a binary that ran without go test
+				name(test)
+			}
 			return reasons, names
 		}
 	}

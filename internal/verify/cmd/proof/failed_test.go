@@ -56,6 +56,8 @@ func TestFailures_namesAndReasons(t *testing.T) {
 	out.Reset()
 	showFailures(&out, strings.NewReader(failedOutput+again))
 	require.Equal(t, again, out.String(), "a list of failures is no failure")
+	_, names := failures(strings.NewReader("--- FAIL: BenchmarkA\nFAIL\n"))
+	require.Equal(t, []string{"BenchmarkA"}, names, "of a binary that ran without go test")
 	out.Reset()
 	showFailures(&out, strings.NewReader("ok  	example.com/a	0.1s\n"))
 	require.Empty(t, out.String())
