@@ -219,3 +219,18 @@ func streamsAtRandom(random *mathrand.Rand, files streamsFiles, http2, hidden bo
 	}
 	return play
 }
+
+// Behind a writer of which nothing shows whether it takes the header in WriteHeader or later, a
+// header that is changed in between is not replayed as something that the client did not get.
+func TestStreams_headersThatNothingShows(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"only deadlines", "only a Hijacker"} {
+		contentProtocols(t, func(t *testing.T, http2 bool) {
+			_, ours := streamsStages(t, lifeGuard(t, memory.New()), http2, streamsWriters[name])
+			for _, play := range streamsLate() {
+				key := rand.Text()
+				streamsRequireRetry(t, ours, play, key, ours.perform(t, play, key, true))
+			}
+		})
+	}
+}
