@@ -168,7 +168,7 @@ func TestDoctor_aServerThatCannotBeReached(t *testing.T) {
 	d = diagnose(t, "--redis=rediss://"+s.Addr(), "--timeout=1s")
 	d.check(t, "reach", "problem")
 	s.Freeze()
-	redistest.Within(t, 3*time.Second, "a diagnosis with a timeout of 500 ms", func() { d = diagnose(t, url(s), "--timeout=500ms") })
+	redistest.Within(t, 9*time.Second, "a diagnosis with a timeout of 500 ms", func() { d = diagnose(t, url(s), "--timeout=500ms") })
 	require.Contains(t, d.check(t, "reach", "problem"), "does not answer in time")
 	s.Kill()
 	d = diagnose(t, url(s))

@@ -274,10 +274,10 @@ func TestRun_waitsForTheKey(t *testing.T) {
 
 func TestRun_maxHoldEndsTheCommandWithItsGracePeriod(t *testing.T) {
 	s := newSite(t)
-	e := s.start("run", "--max-hold=3s", "--grace=5s", "k", "--", "sh", "-c", "trap 'echo >asked; exit 0' TERM; echo >ready; "+forever)
+	e := s.start("run", "--max-hold=3s", "--grace=10s", "k", "--", "sh", "-c", "trap 'echo >asked; exit 0' TERM; echo >ready; "+forever)
 	start := time.Now()
 	require.Equal(t, 124, e.wait())
-	require.Less(t, time.Since(start), 8*time.Second, "before the end of the grace period")
+	require.Less(t, time.Since(start), 13*time.Second, "before the end of the grace period")
 	require.Equal(t, "\n", s.read("asked"))
 	require.Contains(t, e.errs.String(), "max_hold")
 }
