@@ -32,6 +32,7 @@ type pair struct {
 	spans  *tracetest.InMemoryExporter
 	tracer trace.Tracer
 	guard  *guard.Guard
+	hook   bool          // ours
 	renews chan struct{} // has an element after a renewal
 	peek   *redis.Client // another client, without hooks
 }
@@ -41,7 +42,7 @@ func newPair(t *testing.T, hook bool, opts ...redisotel.TracingOption) *pair {
 	addr := redistest.Start(t).Addr()
 	rdb, peek := redis.NewClient(&redis.Options{Addr: addr}), redis.NewClient(&redis.Options{Addr: addr})
 	t.Cleanup(func() { require.NoError(t, rdb.Close()); require.NoError(t, peek.Close()) })
-	p := &pair{spans: tracetest.NewInMemoryExporter(), renews: make(chan struct{}, 1), peek: peek}
+	p := &pair{hook: hook, spans: tracetest.NewInMemoryExporter(), renews: make(chan struct{}, 1), peek: peek}
 	provider := sdktrace.NewTracerProvider(sdktrace.WithSyncer(p.spans))
 	p.tracer = provider.Tracer("application")
 	instrument := func(c *redis.Client) {
@@ -49,10 +50,12 @@ func newPair(t *testing.T, hook bool, opts ...redisotel.TracingOption) *pair {
 	}
 	instrument(rdb)
 	settings := []guard.Option{guard.WithName("work"), guard.WithTTL(ttl)}
-	settings = append(settings, guard.WithHook(guard.Hook{Renew: func(context.Context, guard.RenewEvent) {
-		select {
-		case p.renews <- struct{}{}:
-		default:
+	settings = append(settings, guard.WithHook(guard.Hook{Renew: func(_ context.Context, e guard.RenewEvent) {
+		if e.Err == nil {
+			select {
+			case p.renews <- struct{}{}:
+			default:
+			}
 		}
 	}}))
 	if hook {
@@ -79,10 +82,19 @@ func (p *pair) request(t *testing.T, key string) (below, roots tracetest.SpanStu
 		token = p.token(t, key)
 		lease, _ := guard.FromContext(ctx)
 		require.NoError(t, lease.SetRecord([]byte("secret answer")))
-		<-p.renews // at a third of the TTL
+		if p.hook {
+			<-p.renews // at a third of the TTL
+			return nil
+		}
+		awaitClients(t, p, 2) // acquire and a renewal
 		return nil
 	}, guard.WithOnce(time.Minute)))
 	request.End()
+	want := 2 // acquire and release
+	if !p.hook {
+		want++ // and a renewal
+	}
+	awaitClients(t, p, want)
 	for _, s := range p.spans.GetSpans() {
 		if s.SpanContext.TraceID() == request.SpanContext().TraceID() {
 			below = append(below, s)
@@ -105,6 +117,13 @@ func (p *pair) token(t *testing.T, key string) string {
 	id, _, found := strings.Cut(value[1:], "\n")
 	require.True(t, found, value)
 	return id
+}
+
+// awaitClients waits for so many spans of scripts. That of a batch ends a moment after its callers
+// have their answers.
+func awaitClients(t *testing.T, p *pair, n int) {
+	t.Helper()
+	require.Eventually(t, func() bool { return len(clients(p.spans.GetSpans())) >= n }, time.Minute, time.Millisecond)
 }
 
 // clients returns the spans of redisotel that call a script.
