@@ -15,7 +15,7 @@ import (
 func TestMain(m *testing.M) { redistest.VerifyNoLeaks(m) }
 
 // users are fewer than those that the program lets in, and more than there are coupons.
-const users = 200
+const users = 120
 
 // second returns how many coupons went to users that had one.
 func second(s stock) int {
