@@ -55,11 +55,12 @@ func TestSlow_aLinkCostsNothing(t *testing.T) {
 }
 
 // requireKept fails unless a run keeps its lease. Round trips take a share of the TTL, and what the
-// machine or a server is held up for does not: so a run that has lost its lease is tried again, with
-// a TTL that is twice as long. If a call made one round trip too many, each of them would lose it.
+// machine or a server is held up for does not: so a run that has lost its lease is tried again,
+// with a TTL that is twice as long, and no longer: drivers give up on a round trip of three
+// seconds. If a call made one round trip too many, each of the runs would lose its lease.
 func requireKept(t *testing.T, run func(ttl time.Duration) error) {
 	t.Helper()
-	for try, lease := 1, *ttl; ; try, lease = try+1, 2**ttl { // drivers give up on a round trip of 3 s
+	for try, lease := 1, *ttl; ; try, lease = try+1, 2**ttl {
 		err := run(lease)
 		if err == nil {
 			return
