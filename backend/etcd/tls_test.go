@@ -2,10 +2,10 @@ package etcd_test
 
 import (
 	"crypto/tls"
-	"errors"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
@@ -56,14 +56,15 @@ func TestLocker_byTLS(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			l := etcd.New(connectTLS(t, server, test.config))
-			var err error
-			require.Eventually(t, func() bool { // the client may not have tried yet
-				_, err = l.TryAcquire(within(t, time.Second), c)
+			// The client may still be connecting, or a slow handshake have failed.
+			require.EventuallyWithT(t, func(try *assert.CollectT) {
+				_, err := l.TryAcquire(within(t, time.Second), c)
 				var store *driver.StoreError
-				return errors.As(err, &store) && store.Kind == driver.KindConnection
+				require.ErrorAs(try, err, &store)
+				require.Equal(try, driver.KindConnection, store.Kind)
+				require.ErrorContains(try, err, "(clientv3.Config.TLS)")
+				require.Regexp(try, test.want, err.Error())
 			}, time.Minute, time.Millisecond)
-			require.ErrorContains(t, err, "(clientv3.Config.TLS)")
-			require.Regexp(t, test.want, err.Error())
 		})
 	}
 }
