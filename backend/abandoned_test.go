@@ -39,7 +39,7 @@ func hurry(t *testing.T, n int, do func(ctx context.Context, i int) error) (stop
 	return func() { cancel(); all.Wait() }
 }
 
-const hurriedCalls = 4000
+const hurriedCalls = 1000
 
 // onTwo runs f on each backend, with a server of its own, and with Guards as of two processes.
 func onTwo(t *testing.T, opts []guard.Option, f func(t *testing.T, l guard.Locker, guards [2]*guard.Guard)) {
@@ -78,7 +78,7 @@ func work(context.Context) error { return nil }
 func TestQueue_callsThatGiveUpDelayNobody(t *testing.T) {
 	t.Parallel()
 	onTwo(t, []guard.Option{guard.WithFair()}, func(t *testing.T, l guard.Locker, guards [2]*guard.Guard) {
-		for _, n := range []int{5, 200} {
+		for _, n := range []int{5, 50} {
 			stop := hurry(t, n, func(ctx context.Context, i int) error { return guards[i%2].Do(ctx, "k", work) })
 			var patient sync.WaitGroup
 			for i := range 12 {
@@ -100,7 +100,7 @@ func TestQueue_callsThatGiveUpDelayNobody(t *testing.T) {
 func TestShared_writersThatGiveUpKeepNoReaderAway(t *testing.T) {
 	t.Parallel()
 	onTwo(t, nil, func(t *testing.T, l guard.Locker, guards [2]*guard.Guard) {
-		for _, n := range []int{5, 200} {
+		for _, n := range []int{5, 50} {
 			reader, err := guards[0].Acquire(t.Context(), "k", guard.WithShared())
 			require.NoError(t, err)
 			stop := hurry(t, n, func(ctx context.Context, i int) error { return guards[i%2].Do(ctx, "k", work) })

@@ -83,7 +83,7 @@ func TestCrowd_aReleaseHasFewAsk(t *testing.T) {
 	for _, backend := range []string{"single", "reentrant"} {
 		t.Run(backend, func(t *testing.T) {
 			t.Parallel()
-			const waiters, runs = 64, 200
+			const waiters, runs = 64, 60
 			server := redistest.Start(t)
 			c := newCrowd(t, server, backend, waiters)
 			c.run(t, waiters) // they all begin at once
@@ -92,7 +92,7 @@ func TestCrowd_aReleaseHasFewAsk(t *testing.T) {
 			c.run(t, runs)
 			requests := float64(server.Calls(t)["evalsha"]-before-waiters) / runs
 			t.Logf("%.1f requests a run, longest gap %v", requests, c.longest)
-			require.Less(t, requests, 20.)
+			require.Less(t, requests, waiters/2., "it was all of them")
 			require.Less(t, c.longest, crowdTTL/4)
 		})
 	}

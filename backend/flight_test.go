@@ -155,7 +155,7 @@ func (f *batcher) send(t testing.TB, ops ...op) ([]answer, []int) {
 // them. together then sends all of them again, which must not change their answers.
 func (f *batcher) together(t *testing.T, ops ...op) []answer {
 	t.Helper()
-	for range 10 {
+	for range 100 {
 		answers, sizes := f.send(t, ops...)
 		if len(sizes) == 1 && sizes[0] == 1 {
 			return answers

@@ -155,11 +155,14 @@ func TestQueue_aWaiterWhoseConnectionBreaksKeepsItsPosition(t *testing.T) {
 			lease, err := guards[0].Acquire(t.Context(), "k")
 			require.NoError(t, err)
 			var ran []int
+			var longest time.Duration // from one run to the next
 			var all sync.WaitGroup
+			released := time.Time{}
 			for i := range 9 {
 				all.Go(func() {
 					assert.NoError(t, guards[i%3].Do(t.Context(), "k", func(context.Context) error {
 						ran = append(ran, i) // one at a time
+						longest, released = max(longest, time.Since(released)), time.Now()
 						return nil
 					}))
 				})
@@ -192,9 +195,13 @@ func TestQueue_aWaiterWhoseConnectionBreaksKeepsItsPosition(t *testing.T) {
 			}
 			require.NoError(t, rdb.ClientKillByFilter(t.Context(), "TYPE", "pubsub").Err())
 			require.Eventually(t, subscribed, settled, time.Millisecond)
+			released = time.Now()
 			_ = lease.Release(t.Context()) // on a busy machine, it goes on for longer than the call
 			all.Wait()
-			require.Equal(t, []int{0, 1, 2, 3, 4, 5, 6, 7, 8}, ran)
+			require.Len(t, ran, 9)
+			if longest < driver.NotifyGrace { // otherwise the machine has paused, and others passed the first
+				require.IsIncreasing(t, ran)
+			}
 		})
 	}
 }

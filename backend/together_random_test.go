@@ -61,13 +61,12 @@ func TestTogether_isTheSameAsOneByOne(t *testing.T) {
 			for i := range twinKeys {
 				w.keys = append(w.keys, fmt.Sprint("key", i))
 			}
-			for n := range 120 {
+			for n := 0; w.compared < 60; n++ {
 				if n%20 == 0 {
 					w.clear() // fence counters that are ahead of the clock, too
 				}
 				w.round()
 			}
-			require.Greater(t, w.compared, 40, "the machine pauses all the time")
 		})
 	}
 }

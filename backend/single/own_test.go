@@ -342,7 +342,8 @@ func TestWithClientSetup_hooksSeeEveryCommand(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	var w witness
-	rdb := client(t, server.Addr())
+	// go-redis retries below the hooks, as after three seconds without an answer
+	rdb := client(t, server.Addr(), func(o *redis.Options) { o.MaxRetries, o.ReadTimeout = -1, settled })
 	rdb.AddHook(&w)
 	made := 0
 	l := single.New(rdb, single.WithClientSetup(func(own *redis.Client) {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -94,9 +95,14 @@ func thousandKeys(s *subject) {
 	s.each(len(claims), 1, refuse)
 }
 
-// answers makes the claim, and returns an error unless the answer has that state and label.
+// answers makes the claim, and returns an error unless the answer has that state and label. It
+// repeats a contested claim, as process.acquire does.
 func answers(p process, c driver.Claim, state driver.State, label string) error {
 	g, err := p.tryAcquire(c)
+	for err == nil && g.Reason.IsUndecided() {
+		time.Sleep(pollStep)
+		g, err = p.tryAcquire(c)
+	}
 	if err == nil && (g.State != state || g.Label != label) {
 		err = fmt.Errorf("the answer is %v with the label %q", g.State, g.Label)
 	}

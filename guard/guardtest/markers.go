@@ -44,8 +44,8 @@ func holdEnds(s *subject) {
 }
 
 func fractionOfHold(s *subject) {
-	busy := s.seenBusy(s.hold, func(c driver.Claim) {
-		s.here.mustRelease(c, driver.After{Keep: s.fraction()})
+	busy := s.seenBusy(s.hold, func(c driver.Claim, d time.Duration) {
+		s.here.mustRelease(c, driver.After{Keep: d})
 	})
 	require.True(s, busy, "no other claim ever found a minimum hold of %v busy", s.fraction())
 	s.there.awaitGrant(s.claim("key"), driver.Busy, time.Time{})
