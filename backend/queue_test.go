@@ -199,7 +199,8 @@ func TestQueue_aWaiterWhoseConnectionBreaksKeepsItsPosition(t *testing.T) {
 			_ = lease.Release(t.Context()) // on a busy machine, it goes on for longer than the call
 			all.Wait()
 			require.Len(t, ran, 9)
-			if longest < driver.NotifyGrace { // otherwise the machine has paused, and others passed the first
+			// otherwise the machine has paused, and others passed the first
+			if longest < driver.NotifyGrace {
 				require.IsIncreasing(t, ran)
 			}
 		})
