@@ -94,7 +94,7 @@ func long(f *flag.FlagSet) runFunc {
 	weekly := f.Bool("weekly", false, "run the tests named TestWeekly as well, which make check leaves out")
 	return func(ctx context.Context, c console) error {
 		c.say("the long tests that make test leaves out")
-		packages, err := withLongTests(".", *weekly)
+		packages, err := withLongTests(*weekly)
 		if err != nil {
 			return err
 		}
@@ -126,7 +126,7 @@ func short(*flag.FlagSet) runFunc {
 
 // compileAll compiles what check runs later.
 func compileAll(ctx context.Context, c console) error {
-	packages, err := withLongTests(".", false)
+	packages, err := withLongTests(false)
 	if err != nil {
 		return err
 	}
@@ -147,12 +147,12 @@ func longTests(weekly bool) string {
 	return "^TestLong_"
 }
 
-// withLongTests returns the packages below the folder that have long tests, or weekly ones, the
+// withLongTests returns the packages that have long tests, or weekly ones, the
 // longest first. Packages that make check runs as a whole are only among them for the weekly tests.
-func withLongTests(root string, weekly bool) ([]string, error) {
+func withLongTests(weekly bool) ([]string, error) {
 	declared := regexp.MustCompile("(?m)^func " + longTests(weekly)[1:])
 	found := map[string]bool{}
-	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
 		whole := slices.ContainsFunc([]string{"cmd", "examples", "bench", "internal/verify/demo", "internal/verify/simulation"}, func(folder string) bool {
 			return strings.HasPrefix(filepath.ToSlash(path), folder+"/")
 		})

@@ -43,14 +43,14 @@ func TestProof_refusesWhatItDoesNotKnow(t *testing.T) {
 }
 
 func TestProof_runsWhatTheTestsAndModulesAre(t *testing.T) {
-	packages, err := withLongTests(".", false)
+	packages, err := withLongTests(false)
 	require.NoError(t, err)
 	require.Contains(t, packages, "./guard")
 	require.Contains(t, packages, "./middleware/cron")
 	require.Equal(t, longest, packages[:len(longest)], "each has long tests")
 	require.NotContains(t, strings.Join(packages, " "), "examples")
 	require.NotContains(t, strings.Join(packages, " "), "demo", "these run as a whole")
-	weekly, err := withLongTests(".", true)
+	weekly, err := withLongTests(true)
 	require.NoError(t, err)
 	require.Subset(t, weekly, append(packages, "./internal/verify/demo/coupon"))
 	all, err := modules()
@@ -69,10 +69,10 @@ func TestProof_findsWeeklyTests(t *testing.T) {
 		require.NoError(t, os.Mkdir(name, 0o755))
 		require.NoError(t, os.WriteFile(name+"/x_test.go", []byte("package x\n\nfunc "+test+"() {}\n"), 0o600))
 	}
-	packages, err := withLongTests(".", false)
+	packages, err := withLongTests(false)
 	require.NoError(t, err)
 	require.Equal(t, []string{"./a"}, packages)
-	packages, err = withLongTests(".", true)
+	packages, err = withLongTests(true)
 	require.NoError(t, err)
 	require.Equal(t, []string{"./a", "./b", "./bench"}, packages)
 }
