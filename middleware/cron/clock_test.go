@@ -146,7 +146,7 @@ func TestFiring_throughAChainThatLeavesItOut(t *testing.T) {
 }
 
 // Processes whose clocks are set, in real time. Each has one entry, which is due once in a day.
-func TestLong_clocksOfProcessesAreSet(t *testing.T) {
+func TestWeekly_clocksOfProcessesAreSet(t *testing.T) {
 	redistest.Long(t)
 	program, err := clocktest.BuildGo(t.Context(), t.TempDir(), "-c", ".")
 	require.NoError(t, err)

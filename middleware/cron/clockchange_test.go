@@ -112,13 +112,13 @@ func nights(t *testing.T) map[string]night {
 // on which clocks are changed.
 //
 // The zone is in the spec of the jobs with local ticks, and in the Cron of the others. The other
-// two of the four are in TestLong_eachTickOnceWhereverTheZoneIs.
+// two of the four are in TestWeekly_eachTickOnceWhereverTheZoneIs.
 func TestClockChange_eachTickOnce(t *testing.T) {
 	t.Parallel()
 	onEachNight(t, true, 3)
 }
 
-func TestLong_eachTickOnceWhereverTheZoneIs(t *testing.T) {
+func TestWeekly_eachTickOnceWhereverTheZoneIs(t *testing.T) {
 	redistest.Long(t)
 	onEachNight(t, true, 1)
 	onEachNight(t, false, 1)

@@ -140,10 +140,10 @@ func (r *rollout) check(runs []bool) {
 
 func TestDeploy_losesNoTickWhateverStartsAndEndsWhen(t *testing.T) {
 	t.Parallel()
-	requireOrders(t, 17)
+	requireOrders(t, 43)
 }
 
-func TestLong_deployLosesNoTickWhateverStartsAndEndsWhen(t *testing.T) {
+func TestWeekly_deployLosesNoTickWhateverStartsAndEndsWhen(t *testing.T) {
 	leftout.IfShort(t)
 	t.Parallel()
 	requireOrders(t, 1)

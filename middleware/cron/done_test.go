@@ -57,7 +57,7 @@ func TestDone_aRunThatDidNothingIsSkipped(t *testing.T) {
 	}
 }
 
-// Nightly, and at most once a day also by hand: the recipes of docs/cron.md over eight days. On
+// Nightly, and at most once a day also by hand: the recipes of docs/cron.md over five days. On
 // some days an operator runs the job by hand before its tick or after it, in another process.
 func TestDone_nightlyAndAtMostOnceADayByHand(t *testing.T) {
 	t.Parallel()
@@ -100,7 +100,7 @@ func TestDone_nightlyAndAtMostOnceADayByHand(t *testing.T) {
 					p.cron.Start()
 					all = append(all, p)
 				}
-				for day := 1; day <= 8; day++ {
+				for day := 1; day <= 5; day++ {
 					date := fmt.Sprintf("2026-06-%02d", day)
 					if byHand := []string{"01:00:00", "17:00:00", ""}[day%3]; byHand != "" {
 						s.until(date + "T" + byHand + "Z")
@@ -110,14 +110,14 @@ func TestDone_nightlyAndAtMostOnceADayByHand(t *testing.T) {
 					}
 					s.until(date + "T23:59:00Z")
 				}
-				require.Len(s.t, want, 8)
+				require.Len(s.t, want, 5)
 				counts := map[guardcron.Result]int{}
 				for date, outcome := range want {
 					require.Equal(s.t, outcome, s.record("report", date, all[0]).Result, date)
 					counts[outcome]++
 				}
-				require.Greater(s.t, counts[guardcron.Ran], 2)
-				require.Greater(s.t, counts[guardcron.Skipped], 1)
+				require.Greater(s.t, counts[guardcron.Ran], 1)
+				require.Greater(s.t, counts[guardcron.Skipped], 0)
 			})
 		})
 	}

@@ -133,7 +133,7 @@ func TestFaults_ofEachKind(t *testing.T) {
 	requireFeatures(t, plantFaults, 3)
 }
 
-func TestLong_faultsOfEachKindWithEachFeature(t *testing.T) {
+func TestWeekly_faultsOfEachKindWithEachFeature(t *testing.T) {
 	redistest.Long(t)
 	requireFeatures(t, plantFaults, 1)
 	requireFeatures(t, map[string]func(p *plant){

@@ -153,11 +153,11 @@ func TestCatchUp_afterVeryManyTicks(t *testing.T) {
 // what ran on Friday would be found missed on Monday.
 func TestCatchUp_ofAnUnevenSchedule(t *testing.T) {
 	t.Parallel()
-	onSite(t, "2026-06-15T08:30:00Z", func(s *site) { // a Monday
+	onSite(t, "2026-06-19T08:30:00Z", func(s *site) { // a Friday
 		var missed recorder
 		s.three(setup{}, "0 9-17 * * 1-5", nil, guardcron.WithCatchUp(5), onMissed(missed.record))
 		s.until("2026-06-22T12:30:00Z")
-		require.Len(s.t, s.ticks(), 5*9+4)
+		require.Len(s.t, s.ticks(), 9+4)
 		require.Empty(s.t, missed.outcomes())
 	})
 }

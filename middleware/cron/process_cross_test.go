@@ -17,7 +17,7 @@ import (
 // five seconds before it is back. The next one freezes in a run for 20 s, while a deployment gives
 // the others a spec with half of the ticks. Then the store is away for a minute, and another
 // deployment takes place meanwhile.
-func TestLong_processesMeetSeveralFaultsAtATime(t *testing.T) {
+func TestWeekly_processesMeetSeveralFaultsAtATime(t *testing.T) {
 	redistest.Long(t)
 	leftout.If(t, os.Getenv(procTicksEnv) == "", "it takes three minutes: proof cron runs it")
 	store := redistest.Start(t)

@@ -122,7 +122,7 @@ func newProcWorker(order procOrder) (*procWorker, error) {
 // its end.
 func (w *procWorker) run(ctx context.Context, j procJob) error {
 	tick, _ := guardcron.Tick(ctx)
-	e := procEvent{Kind: "begin", Job: j.Name, Tick: tick.UnixMilli(), Who: w.order.Who, Fence: guard.Fence(ctx)}
+	e := procEvent{Kind: "begin", Job: j.Name, Tick: tick.UnixMilli(), Who: w.order.Who, Fence: guard.Fence(ctx), Takes: j.Takes.Milliseconds()}
 	if err := w.log.write(e); err != nil {
 		return err
 	}
