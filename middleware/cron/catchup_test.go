@@ -7,6 +7,8 @@ import (
 	"github.com/robfig/cron/v3"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed-1795987d/onerun/guard/driver"
+	"github.com/seed-1795987d/onerun/internal/testkit/linetest"
 	guardcron "github.com/seed-1795987d/onerun/middleware/cron"
 )
 
@@ -54,5 +56,25 @@ func TestCatchUp_anotherProcessGoesOn(t *testing.T) {
 		s.until("2026-06-15T17:50:00Z")
 		require.Equal(s.t, []string{"13:00:00 ran", "14:00:00 missed", "15:00:00 ran", "16:00:00 lost", "16:00:00 ran", "17:00:00 ran"}, b.outcomes("job"))
 		require.Equal(s.t, []string{"2026-06-15T15:00:00Z", "2026-06-15T16:00:00Z", "2026-06-15T16:00:00Z", "2026-06-15T17:00:00Z"}, s.ticks())
+	})
+}
+
+// The store does not answer for five seconds when a process asks for an old tick.
+func TestCatchUp_asksAgainForATick(t *testing.T) {
+	t.Parallel()
+	onSite(t, noon, func(s *site) {
+		s.ranOnce("0 * * * *", "2026-06-15T13:00:30Z")
+		s.until("2026-06-15T15:30:00Z")
+		p := s.process("a", setup{})
+		over := time.Now().Add(5 * time.Second)
+		spoilt := func(c linetest.Call) bool {
+			return c.Op == driver.OpAcquire && c.Key == "cron:job@2026-06-15T14:00:00Z" && time.Now().Before(over)
+		}
+		p.line.spoilt.Store(&spoilt)
+		p.add("job", "0 * * * *", nil, guardcron.WithCatchUp(2))
+		p.cron.Start()
+		s.until("2026-06-15T15:35:00Z")
+		require.Equal(s.t, []string{"13:00:00 ran", "14:00:00 ran", "15:00:00 ran"}, p.outcomes("job"))
+		require.False(s.t, p.records("job")[1].Start.Before(instant(s.t, "2026-06-15T15:30:05Z")))
 	})
 }

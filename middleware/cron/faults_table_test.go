@@ -130,7 +130,7 @@ var plantFaults = map[string]func(p *plant){
 
 func TestFaults_ofEachKind(t *testing.T) {
 	t.Parallel()
-	requireFeatures(t, plantFaults, 3)
+	requireFeatures(t, plantFaults, 5)
 }
 
 func TestWeekly_faultsOfEachKindWithEachFeature(t *testing.T) {

@@ -180,7 +180,8 @@ func (events procEvents) requireNoTwo(t *testing.T, job string) {
 		})
 		require.GreaterOrEqual(t, at, 0, "run without an end: %+v", from)
 		to := events[i+at]
-		starved := to.Refused && to.At-from.At > to.Takes+1000 // its process was not run in time to notice
+		// Its process was not run in time to notice that it had lost its lease.
+		starved := to.Refused && to.At-from.At > to.Takes+1000
 		if starved || to.Kind == "broken" && !slices.ContainsFunc(events.of(job, from.Tick, "record"), func(r procEvent) bool { return r.Fence == from.Fence && r.Result == string(guardcron.Failed) }) {
 			to = from // when it lost its lease is not known
 		}
