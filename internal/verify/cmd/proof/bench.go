@@ -68,7 +68,7 @@ func benchShort(ctx context.Context, c console) error {
 	for _, script := range []string{
 		"go test -vet=off -ldflags=-w -run '^$' -bench . -benchtime 20x ./backend/memory ./backend/single",
 		"cd bench && go test -vet=off -ldflags=-w -c -o bench.test . && rm -f short.out",
-		benchTest + "'RedLock$|Reentrant$|HTTP|Asynq|Frozen$/impl=onerun' -test.benchtime 10x",
+		benchTest + "'Reentrant$|HTTP|Asynq|Frozen$/impl=onerun' -test.skip '.*/.*/g=512' -test.benchtime 10x",
 		benchTest + "'[Cc]ontended$|RedLock$|Alone$|HandOff|Readers|Limits' -test.skip '.*/.*/g=512' -test.short -test.benchtime 20x >>short.out || { cat short.out; exit 1; }",
 		benchTest + "'Waiters|Held|Processes' -test.short -test.benchtime 1x >>short.out || { cat short.out; exit 1; }",
 		benchTest + "'Postgres|MySQL|SQLite' -test.benchtime 10x",
