@@ -3,7 +3,7 @@
 #              race detector, in random order. About six minutes on two processors
 # make lint    formatting, go.mod, vet and golangci-lint
 # make check   the rest, in a short form: tests named TestLong, examples, models, benchmarks,
-#              fuzzing, the simulation, mutants, faults, load, processes, soak. A quarter of an hour
+#              fuzzing, the simulation, mutants, faults, load, processes, soak. About six minutes
 # .ci/run      make test, make lint and make check
 # make bench   what a run costs on real servers beside SET NX and a script by hand, the peers and
 #              bare asynq; then the table of the goals, and charts. Half an hour
