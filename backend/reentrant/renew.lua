@@ -6,14 +6,19 @@
 -- Each claim gets 1, or 0 if it does not hold the lock.
 local ttl, reserve = shared(1), shared(2)
 
--- lasts returns when the key is to end, if that is not before a hold does.
+-- FEW is how many fields a renewal reads.
+local FEW = 100
+
+-- lasts returns when the key is to end, if that is not before a hold does. If the key lasts longer
+-- than this hold, that may be due to another one, or to PERSIST, or to a clock that was set back:
+-- then the holds tell. If they are many, the key goes on lasting as long as it does.
 local function lasts(hold)
   local ms = redis.call('PTTL', lock)
-  if ms < 0 then -- PERSIST has made it last forever
-    local _, others = survey(hold.id)
-    return math.max(others.last, hold.ends)
+  if ms >= 0 and (ms <= tonumber(ttl) or redis.call('HLEN', lock) > FEW) then
+    return math.max(from_now(ms), hold.ends)
   end
-  return math.max(from_now(ms), hold.ends)
+  local _, others = survey(hold.id)
+  return math.max(others.last, hold.ends)
 end
 
 local function serve(i)

@@ -331,6 +331,28 @@ func TestSharing_theKeyLastsAsLongAsTheLongestNeeds(t *testing.T) {
 	p.requireNothing()
 }
 
+// After a server's clock was set back, its keys last for longer than any hold. A renewal corrects
+// that, unless the key is also Redisson's: the lock of its holder lasts as long as the key.
+func TestSharing_aRenewalCorrectsAKeyThatLastsTooLong(t *testing.T) {
+	t.Parallel()
+	p := newParty(t)
+	brief, lasting := p.claim("brief", 1, 3), p.claim("lasting", 1, 3)
+	brief.claim.TTL = 10 * time.Second
+	brief.take()
+	lasting.take()
+	requireRenewed := func(want time.Duration) {
+		t.Helper()
+		require.True(t, p.rdb.PExpire(t.Context(), "k", time.Hour).Val())
+		require.True(t, brief.renew())
+		require.InDelta(t, want, timeLeft(t, p.rdb, "k"), near)
+	}
+	requireRenewed(long)
+	releaseAll(t, lasting)
+	requireRenewed(10 * time.Second)
+	require.NoError(t, p.rdb.HSet(t.Context(), "k", "0b1c:1", "1").Err())
+	requireRenewed(time.Hour)
+}
+
 // The holders expire by their own times, whatever the TTLs of the keys are.
 func TestSharing_expiresAlthoughTheKeysWerePersisted(t *testing.T) {
 	t.Parallel()
