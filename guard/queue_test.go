@@ -18,32 +18,7 @@ import (
 	"github.com/seed-1795987d/onerun/internal/testkit/leftout"
 )
 
-// callers are calls for one key that start one after the other.
-
-// errPanicked stands for the error of a call that panicked or ended its goroutine.
-
-// An end is when a call returned, and its error.
-
-// fail makes requireOrder expect an error from a call whose function runs.
-
-// start starts a call whose function takes the given time. It returns when the call blocks or has
-
-// ended.
-
-// ran returns the numbers of the calls that have run so far.
-
-// fence returns the fence of the n-th run.
-
-// end returns how the call ended.
-
-// requireOrder waits for all calls and checks their results. The calls with these numbers must
-
-// have run, in this order and with growing fences. Each must have returned the error that fail
-
-// set, or nil. All other calls must have returned an error.
-
 // acquireElsewhere acquires the key for another process.
-
 func (s *testStore) acquireElsewhere(t *testing.T, ttl time.Duration) driver.Claim {
 	t.Helper()
 	c := driver.Claim{Key: "k", ID: "elsewhere", Owner: "elsewhere", TTL: ttl, Label: "another"}
@@ -54,7 +29,6 @@ func (s *testStore) acquireElsewhere(t *testing.T, ttl time.Duration) driver.Cla
 }
 
 // release releases the claim in the store, and leaves behind what after specifies.
-
 func (s *testStore) release(t *testing.T, c driver.Claim, after driver.After) {
 	t.Helper()
 	held, err := s.memory.Release(context.Background(), c, after)
@@ -136,7 +110,7 @@ func TestQueue_endsWithClose(t *testing.T) {
 func TestQueue_sharesStoreErrors(t *testing.T) {
 	for name, c := range map[string]struct {
 		answer func(context.Context, int, driver.Claim) (driver.Answer, error)
-		apart  time.Duration // by which the next call waits for longer
+		apart  time.Duration // the next call waits longer by this
 		grace  time.Duration // for a call whose time is up, until the first request ends
 	}{
 		"unreachable": {failing(guardtest.Fail(driver.KindConnection)), time.Millisecond, 0},
@@ -162,7 +136,6 @@ func TestQueue_sharesStoreErrors(t *testing.T) {
 }
 
 // A waiter whose time is up stays only until the first call has been granted the key.
-
 func TestQueue_endsExpiredWaitsOnceTheKeyIsTaken(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 		store.OnAcquire = store.acquireAfter(1500 * time.Millisecond)
@@ -177,11 +150,8 @@ func TestQueue_endsExpiredWaitsOnceTheKeyIsTaken(t *testing.T) {
 }
 
 // foreignContext is a context type that package context does not know. Package context starts a
-
 // goroutine for each context that is derived from it. That goroutine ends with the derived
-
 // context.
-
 type foreignContext struct {
 	context.Context
 	done chan struct{}
@@ -254,9 +224,7 @@ func TestLong_aQueueOfTenThousandHasNoGoroutineForEach(t *testing.T) {
 }
 
 // A call that does not wait asks the store even if others are queued. If it gets the key, the
-
 // queue learns of the new holder.
-
 func TestQueue_isOvertakenByACallThatDoesNotWait(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 		claim := store.acquireElsewhere(t, time.Hour)

@@ -144,7 +144,7 @@ func TestAcquireAll_hooksOfAKeyDoNotDelayTheOthers(t *testing.T) {
 	const blocked = time.Second
 	t.Run("acquire", func(t *testing.T) {
 		together(t, func(t *testing.T, store *severalStore, g *guard.Guard) {
-			lease := hold(t, g, "a", guard.WithShared()) // which the call joins without a request
+			lease := hold(t, g, "a", guard.WithShared()) // the call joins it without a request
 			hook := guard.Hook{AcquireEnd: func(_ context.Context, e guard.AcquireEvent) {
 				if e.Key == "a" {
 					time.Sleep(blocked)

@@ -193,7 +193,7 @@ func TestProblem_documents(t *testing.T) {
 // the lease of the other request ends.
 func TestProblem_retryAfter(t *testing.T) {
 	t.Parallel()
-	store := contentMemory(t) // whose leases last 20 seconds
+	store := contentMemory(t) // its leases last 20 seconds
 	for _, c := range []struct {
 		after    time.Duration
 		lowest   int
