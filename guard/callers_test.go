@@ -14,6 +14,7 @@ import (
 	"github.com/seed-1795987d/onerun/guard"
 )
 
+// callers are calls for one key that start one after the other.
 type callers struct {
 	t   *testing.T
 	g   *guard.Guard
@@ -27,8 +28,10 @@ type callers struct {
 	failing map[int]error // the errors that calls that have run should return
 }
 
+// errPanicked stands for the error of a call that panicked or ended its goroutine.
 var errPanicked = errors.New("it panicked, or ended its goroutine")
 
+// An end is when a call returned, and its error.
 type end struct {
 	at  time.Time
 	err error
@@ -38,8 +41,11 @@ func newCallers(t *testing.T, g *guard.Guard) *callers {
 	return &callers{t: t, g: g, ended: map[int]end{}, failing: map[int]error{}}
 }
 
+// fail makes requireOrder expect an error from a call whose function runs.
 func (c *callers) fail(number int, err error) { c.failing[number] = err }
 
+// start starts a call whose function takes the given time. It returns when the call blocks or has
+// ended.
 func (c *callers) start(ctx context.Context, takes time.Duration, opts ...guard.Option) (number int) {
 	return c.startFunc(ctx, sleeping(takes), opts...)
 }
@@ -76,24 +82,30 @@ func (c *callers) startFunc(ctx context.Context, f func(context.Context) error, 
 	return number
 }
 
+// ran returns the numbers of the calls that have run so far.
 func (c *callers) ran() []int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return append([]int(nil), c.order...)
 }
 
+// fence returns the fence of the n-th run.
 func (c *callers) fence(n int) uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.fences[n]
 }
 
+// end returns how the call ended.
 func (c *callers) end(number int) end {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.ended[number]
 }
 
+// requireOrder waits for all calls and checks their results. The calls with these numbers must
+// have run, in this order and with growing fences. Each must have returned the error that fail
+// set, or nil. All other calls must have returned an error.
 func (c *callers) requireOrder(order ...int) {
 	c.t.Helper()
 	c.all.Wait()

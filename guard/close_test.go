@@ -19,7 +19,6 @@ import (
 )
 
 // closeWithin closes g with a time limit and returns the error of Close.
-
 func closeWithin(t *testing.T, g *guard.Guard, limit time.Duration) error {
 	t.Helper()
 	ctx := within(t, limit)
@@ -30,9 +29,7 @@ func closeWithin(t *testing.T, g *guard.Guard, limit time.Duration) error {
 }
 
 // A call that is granted a lease after Close has begun does not use it. Close waits until each of
-
 // these leases has been released.
-
 func TestClose_releasesLeasesGrantedMeanwhile(t *testing.T) {
 	for name, answer := range map[string]error{"granted": nil, "without an answer": errors.New("reset")} {
 		inBubbleOf(t, name, func(t *testing.T, g *guard.Guard, store *testStore) {
@@ -65,9 +62,7 @@ func TestClose_releasesLeasesGrantedMeanwhile(t *testing.T) {
 }
 
 // The error of Close counts the claims that it could not release. Hooks receive an error for each
-
 // of them.
-
 func TestClose_reportsClaimsThatItCouldNotRelease(t *testing.T) {
 	var orphans events[guard.OrphanEvent]
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
@@ -101,7 +96,6 @@ func TestClose_reportsClaimsThatItCouldNotRelease(t *testing.T) {
 }
 
 // A claim counts until it has ended, also if the clean-up failed for good before Close.
-
 func TestClose_countsClaimsWhoseCleanUpFailedBefore(t *testing.T) {
 	for name, c := range map[string]struct {
 		after time.Duration
@@ -128,7 +122,6 @@ func TestClose_countsClaimsWhoseCleanUpFailedBefore(t *testing.T) {
 }
 
 // A Locker that panics must not end the process from a goroutine of Close.
-
 func TestClose_containsAPanicOfTheLocker(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 		hold(t, g, "k")
@@ -146,7 +139,6 @@ func TestClose_containsAPanicOfTheLocker(t *testing.T) {
 }
 
 // slowWaiter is the context of a call whose goroutine stops when it begins to rest.
-
 type slowWaiter struct {
 	context.Context
 	goesOn chan struct{}
@@ -158,9 +150,7 @@ func (c slowWaiter) Done() <-chan struct{} {
 }
 
 // Close revokes a lease that was offered to a waiter before the waiter has seen it. Hooks know of
-
 // no acquire, so they must not receive a release.
-
 func TestClose_reportsNoReleaseOfALeaseThatNobodyHasTaken(t *testing.T) {
 	sharing(t, func(t *testing.T, store sharingStore, here, _ *guard.Guard) {
 		store.OnAcquire = store.acquireAfter(time.Second)
@@ -188,7 +178,6 @@ func TestClose_reportsNoReleaseOfALeaseThatNobodyHasTaken(t *testing.T) {
 }
 
 // Close must not count a store call that has not returned as finished.
-
 func TestClose_countsTheCallsThatHaveNotReturned(t *testing.T) {
 	for name, c := range map[string]struct {
 		stuck func(store *testStore, hang func())
@@ -227,18 +216,8 @@ func TestClose_countsTheCallsThatHaveNotReturned(t *testing.T) {
 	}
 }
 
-// A hook that does not return keeps a goroutine, so Close must not return nil.
-
-// Do must not run the function if the lease ends while a hook is running.
-
-// A slow hook delays only the reports. The Guard keeps a bounded number of events for it and
-
-// counts the events that it drops.
-
 // The cleaner keeps a bounded number of orphans. It leaves further claims to their TTLs and
-
 // reports an error for each of them.
-
 func TestLong_orphansBeyondTheBoundAreReported(t *testing.T) {
 	leftout.IfShort(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -271,7 +250,6 @@ func TestLong_orphansBeyondTheBoundAreReported(t *testing.T) {
 }
 
 // The cleaner begins when Close has given it up: it must end at once.
-
 func TestClose_returnsWhenTheStoreDoesNotAnswer(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 		hold(t, g, "k")

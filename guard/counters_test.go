@@ -12,6 +12,8 @@ import (
 	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
+// A countersStore has a fence counter for each key, as some stores have. It knows of each key
+// which fences it has granted, reserved or received. Each key is a store in memory.
 type countersStore struct {
 	onRenew func(ctx context.Context, c driver.Claim, renew func() bool) (bool, error) // or nil
 
@@ -34,24 +36,28 @@ func (s *countersStore) of(key string) *memory.Locker {
 	return s.keys[key]
 }
 
+// knows notes that the store knows a fence.
 func (s *countersStore) knows(key string, fence uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.known[key] = max(s.known[key], fence)
 }
 
+// largest returns the largest fence of the key that the store knows.
 func (s *countersStore) largest(key string) uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.known[key]
 }
 
+// lastGranted returns the fence of the last grant of the key.
 func (s *countersStore) lastGranted(key string) uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.granted[key]
 }
 
+// count sets the counter of a key ahead: the next fence is larger.
 func (s *countersStore) count(t *testing.T, key string, last uint64) {
 	t.Helper()
 	c := driver.Claim{Key: key, ID: "counter", TTL: time.Second, Fence: last, MaxHolders: driver.Unlimited}
@@ -97,6 +103,7 @@ func (s *countersStore) Subscribe(key, id string, notify func(in time.Duration))
 	return s.of(key).Subscribe(key, id, notify)
 }
 
+// fence returns the fence that the store has for the claim, or 0 if the claim is lost.
 func (s *countersStore) fence(t *testing.T, key, id string) uint64 {
 	t.Helper()
 	info, err := s.of(key).Show(t.Context(), key)

@@ -18,6 +18,7 @@ import (
 	"github.com/seed-1795987d/onerun/internal/testkit/linetest"
 )
 
+// An election is two processes, a and b, with a Candidate each, over one store. a leads first.
 type election struct {
 	t       *testing.T
 	store   *memory.Locker
@@ -27,6 +28,7 @@ type election struct {
 	fences  []uint64 // of all terms, in their order
 }
 
+// A voter is a process with a Candidate.
 type voter struct {
 	*guard.Candidate
 	election *election
@@ -57,6 +59,7 @@ func (e *election) voter(opts ...guard.Option) *voter {
 	return v
 }
 
+// shown is a line through which Show goes, too.
 type shown struct{ linetest.Line }
 
 func (s shown) Show(ctx context.Context, key string) (driver.KeyInfo, error) {
@@ -66,6 +69,7 @@ func (s shown) Show(ctx context.Context, key string) (driver.KeyInfo, error) {
 	return s.Line.Show(ctx, key)
 }
 
+// lead is the function of the Candidate.
 func (v *voter) lead(ctx context.Context) error {
 	e := v.election
 	require.EqualValues(e.t, 1, e.leading.Add(1), "one leads at a time")
@@ -105,6 +109,7 @@ func (v *voter) run() {
 	}()
 }
 
+// leads waits until v leads, and requires that this happens within a time.
 func (v *voter) leads(within time.Duration) {
 	v.election.t.Helper()
 	start := time.Now()
@@ -132,6 +137,7 @@ func inElection(t *testing.T, f func(e *election)) {
 	})
 }
 
+// begin lets a lead for a minute, while b waits.
 func (e *election) begin() {
 	e.a.run()
 	e.a.leads(0)

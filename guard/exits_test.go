@@ -13,42 +13,6 @@ import (
 	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
-// An exit is a row of the table of exits. It puts a call into a state and then ends the call in
-
-// some way. exitScene.check makes the same five checks for every row.
-
-// An exitScene is the Guard of one row, with a store whose answers the row replaces. The subject
-
-// is the call under test. Two more calls wait for its key: one of the same Guard, and one of
-
-// another process.
-
-// A waitingCall is a call that waits behind the subject.
-
-// usedFences are the fences under which calls have run, in their order.
-
-// subject starts the call under test. It returns when the call blocks or has ended.
-
-// waitBehind starts the two calls that wait behind the subject.
-
-// closeInBackground closes the Guard in the background, with a time limit.
-
-// onAcquire replaces the answer to the subject's first request. The store handles the request, but
-
-// the answer comes from f.
-
-// onRelease replaces the first release. The answer comes from f, and the store does not receive
-
-// the release.
-
-// claim returns the subject's claim on k.
-
-// holdElsewhere makes another process hold the key until the returned function is called.
-
-// aborts are the ways in which a backend or a hook can end without returning.
-
-// hookOf returns a Hook whose function of that name is f.
-
 func exits() (rows []exit) {
 	add := func(state, how string, play func(s *exitScene)) {
 		rows = append(rows, exit{state: state, how: how, play: play})
@@ -319,14 +283,7 @@ func exits() (rows []exit) {
 	return rows
 }
 
-// count returns how many events of that name the hooks have received.
-
-// leases returns how many leases the hooks have seen acquired.
-
-// check makes the five checks.
-
 // Whatever a call is doing and however it ends, the queue keeps moving and the key becomes free.
-
 func TestExits(t *testing.T) {
 	for _, e := range exits() {
 		for of, keys := range map[string][]string{"": {"k"}, ", several keys": {"j", "k"}} {

@@ -18,6 +18,8 @@ import (
 	"github.com/seed-1795987d/onerun/guard/guardtest"
 )
 
+// An exit is a row of the table of exits. It puts a call into a state and then ends the call in
+// some way. exitScene.check makes the same five checks for every row.
 type exit struct {
 	state, how string
 	play       func(s *exitScene)
@@ -27,6 +29,9 @@ type exit struct {
 	closeError string
 }
 
+// An exitScene is the Guard of one row, with a store whose answers the row replaces. The subject
+// is the call under test. Two more calls wait for its key: one of the same Guard, and one of
+// another process.
 type exitScene struct {
 	t       *testing.T
 	g       *guard.Guard
@@ -46,12 +51,14 @@ type exitScene struct {
 	remote  *waitingCall
 }
 
+// A waitingCall is a call that waits behind the subject.
 type waitingCall struct {
 	ran atomic.Bool
 	at  time.Time
 	err error
 }
 
+// usedFences are the fences under which calls have run, in their order.
 type usedFences struct {
 	mu  sync.Mutex
 	all []uint64
@@ -76,6 +83,7 @@ func newExitScene(t *testing.T, keys []string) *exitScene {
 	return s
 }
 
+// subject starts the call under test. It returns when the call blocks or has ended.
 func (s *exitScene) subject(opts ...guard.Option) {
 	s.all.Go(func() {
 		defer func() { _ = recover() }()
@@ -94,6 +102,7 @@ func (s *exitScene) subject(opts ...guard.Option) {
 	synctest.Wait()
 }
 
+// waitBehind starts the two calls that wait behind the subject.
 func (s *exitScene) waitBehind() {
 	s.local, s.remote = &waitingCall{}, &waitingCall{}
 	for g, w := range map[*guard.Guard]*waitingCall{s.g: s.local, s.other: s.remote} {
@@ -109,6 +118,7 @@ func (s *exitScene) waitBehind() {
 	synctest.Wait()
 }
 
+// closeInBackground closes the Guard in the background, with a time limit.
 func (s *exitScene) closeInBackground(limit time.Duration) {
 	s.all.Go(func() {
 		ctx, cancel := context.WithTimeout(s.t.Context(), limit)
@@ -118,6 +128,8 @@ func (s *exitScene) closeInBackground(limit time.Duration) {
 	synctest.Wait()
 }
 
+// onAcquire replaces the answer to the subject's first request. The store handles the request, but
+// the answer comes from f.
 func (s *exitScene) onAcquire(f func(ctx context.Context, grant driver.Answer) (driver.Answer, error)) {
 	s.store.OnAcquire = func(ctx context.Context, n int, c driver.Claim) (driver.Answer, error) {
 		grant, err := s.store.memory.TryAcquire(context.WithoutCancel(ctx), c)
@@ -128,6 +140,8 @@ func (s *exitScene) onAcquire(f func(ctx context.Context, grant driver.Answer) (
 	}
 }
 
+// onRelease replaces the first release. The answer comes from f, and the store does not receive
+// the release.
 func (s *exitScene) onRelease(f func(ctx context.Context, held bool) (bool, error)) {
 	var calls atomic.Int32
 	s.store.OnRelease = func(ctx context.Context, _ int, c driver.Claim, after driver.After) (bool, error) {
@@ -138,21 +152,25 @@ func (s *exitScene) onRelease(f func(ctx context.Context, held bool) (bool, erro
 	}
 }
 
+// claim returns the subject's claim on k.
 func (s *exitScene) claim() driver.Claim {
 	calls := s.store.granted()
 	return calls[slices.IndexFunc(calls, func(c guardtest.Call) bool { return c.Claim.Key == "k" })].Claim
 }
 
+// holdElsewhere makes another process hold the key until the returned function is called.
 func (s *exitScene) holdElsewhere() (release func()) {
 	c := s.store.acquireElsewhere(s.t, time.Hour)
 	return func() { s.store.release(s.t, c, driver.After{}) }
 }
 
+// aborts are the ways in which a backend or a hook can end without returning.
 var aborts = []struct {
 	name  string
 	abort func()
 }{{"panic", func() { panic("boom") }}, {"Goexit", runtime.Goexit}}
 
+// hookOf returns a Hook whose function of that name is f.
 func hookOf(name string, f func()) guard.Hook {
 	switch name {
 	case "AcquireStart":
@@ -175,6 +193,7 @@ func hookOf(name string, f func()) guard.Hook {
 	return guard.Hook{Release: func(context.Context, guard.ReleaseEvent) { f() }}
 }
 
+// count returns how many events of that name the hooks have received.
 func (r *recorder) count(name string) (n int) {
 	for _, seen := range r.seen() {
 		if seen == name {
@@ -184,6 +203,7 @@ func (r *recorder) count(name string) (n int) {
 	return n
 }
 
+// leases returns how many leases the hooks have seen acquired.
 func (r *recorder) leases() (n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -195,6 +215,7 @@ func (r *recorder) leases() (n int) {
 	return n
 }
 
+// check makes the five checks.
 func (s *exitScene) check(e exit) {
 	played := time.Now()
 	time.Sleep(ttl + 2*time.Second)

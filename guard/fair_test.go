@@ -14,24 +14,6 @@ import (
 	"github.com/seed-1795987d/onerun/guard/guardtest"
 )
 
-// fairStore is a testStore that keeps a queue of claims.
-
-// fairCalls are the calls of several Guards over one store. Each Guard stands for a process.
-
-// withFairGuards runs f in virtual time with n fair Guards over one store, and then waits for all
-
-// calls.
-
-// call starts call number i, whose function takes the given time. The calls use the Guards in
-
-// turn. It returns when the call blocks or has ended.
-
-// err returns the error of call number i.
-
-// addFrozenWaiter queues a claim of a process that has subscribed, and stands still.
-
-// addDeadWaiter queues a claim that never asks again, and that nobody waits for.
-
 func TestWithFair_isFirstInFirstOutAcrossProcesses(t *testing.T) {
 	withFairGuards(t, 4, func(c *fairCalls) {
 		var want []int
@@ -125,7 +107,6 @@ func TestWithFair_deadWaitersDelayTheQueueByLessThanASecond(t *testing.T) {
 }
 
 // The process of the holder has died. It was also the process of the first waiter.
-
 func TestWithFair_continuesWhenTheHolderHasDied(t *testing.T) {
 	withFairGuards(t, 2, func(c *fairCalls) {
 		grant, err := c.store.memory.TryAcquire(c.t.Context(), driver.Claim{Key: "k", ID: "holder", TTL: ttl, Queue: driver.Queued})
@@ -162,7 +143,6 @@ func TestWithFair_aCallThatGivesUpLeavesTheQueue(t *testing.T) {
 }
 
 // The store notifies the first waiter at the very moment at which that waiter gives up.
-
 func TestWithFair_aNotifiedCallThatGivesUpNotifiesTheNext(t *testing.T) {
 	withFairGuards(t, 2, func(c *fairCalls) {
 		c.call(c.t.Context(), 0, time.Second)
@@ -240,9 +220,7 @@ func TestWithFair_pollsWithoutNotifications(t *testing.T) {
 }
 
 // A notification may come at the same time as the end of the subscription. The race detector
-
 // checks that this is safe.
-
 func TestWithFair_mayBeNotifiedOnceAfterItHasUnsubscribed(t *testing.T) {
 	withFairGuards(t, 2, func(c *fairCalls) {
 		c.store.late = true

@@ -13,6 +13,7 @@ import (
 	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
+// fairStore is a testStore that keeps a queue of claims.
 type fairStore struct {
 	*testStore
 	silent bool // it sends no notifications, not even at the start of a subscription
@@ -36,6 +37,7 @@ func (s *fairStore) Subscribe(key, id string, notify func(in time.Duration)) (st
 	}
 }
 
+// fairCalls are the calls of several Guards over one store. Each Guard stands for a process.
 type fairCalls struct {
 	t      *testing.T
 	store  *fairStore
@@ -50,6 +52,8 @@ type fairCalls struct {
 	begun  time.Time
 }
 
+// withFairGuards runs f in virtual time with n fair Guards over one store, and then waits for all
+// calls.
 func withFairGuards(t *testing.T, n int, f func(c *fairCalls), opts ...guard.Option) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -71,6 +75,8 @@ func withFairGuards(t *testing.T, n int, f func(c *fairCalls), opts ...guard.Opt
 	})
 }
 
+// call starts call number i, whose function takes the given time. The calls use the Guards in
+// turn. It returns when the call blocks or has ended.
 func (c *fairCalls) call(ctx context.Context, i int, takes time.Duration, opts ...guard.Option) {
 	c.all.Go(func() {
 		err := c.guards[i%len(c.guards)].Do(ctx, "k", func(ctx context.Context) error {
@@ -88,17 +94,20 @@ func (c *fairCalls) call(ctx context.Context, i int, takes time.Duration, opts .
 	synctest.Wait()
 }
 
+// err returns the error of call number i.
 func (c *fairCalls) err(i int) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.errs[i]
 }
 
+// addFrozenWaiter queues a claim of a process that has subscribed, and stands still.
 func (c *fairCalls) addFrozenWaiter(id string) {
 	c.t.Cleanup(c.store.memory.Subscribe("k", id, func(time.Duration) {}))
 	c.addDeadWaiter(id)
 }
 
+// addDeadWaiter queues a claim that never asks again, and that nobody waits for.
 func (c *fairCalls) addDeadWaiter(id string) {
 	g, err := c.store.memory.TryAcquire(c.t.Context(), driver.Claim{Key: "k", ID: id, Owner: id, TTL: ttl, Queue: driver.Queued})
 	require.NoError(c.t, err)

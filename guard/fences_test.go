@@ -16,24 +16,8 @@ import (
 	"github.com/seed-1795987d/onerun/guard/guardtest"
 )
 
-// A countersStore has a fence counter for each key, as some stores have. It knows of each key
-
-// which fences it has granted, reserved or received. Each key is a store in memory.
-
-// knows notes that the store knows a fence.
-
-// largest returns the largest fence of the key that the store knows.
-
-// lastGranted returns the fence of the last grant of the key.
-
-// count sets the counter of a key ahead: the next fence is larger.
-
-// fence returns the fence that the store has for the claim, or 0 if the claim is lost.
-
 // A fenceScene is one call for the keys a and b, of which b has the larger fences. The call may be
-
 // inside of a run that holds one of them.
-
 type fenceScene struct {
 	t           *testing.T
 	store       *countersStore
@@ -52,7 +36,6 @@ type fenceScene struct {
 var bothKeys = []string{"a", "b"}
 
 // see notes the fences under which the claims are used, and checks them.
-
 func (s *fenceScene) see(who string, alone bool, claims []driver.Claim, common uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -74,7 +57,6 @@ func (s *fenceScene) see(who string, alone bool, claims []driver.Claim, common u
 }
 
 // run is the function of the call, under its leases.
-
 func (s *fenceScene) run(ctx context.Context, claims []driver.Claim, fence uint64, alone bool) error {
 	require.Len(s.t, claims, 2)
 	s.see("the call", alone, claims, fence)
@@ -88,7 +70,6 @@ func (s *fenceScene) run(ctx context.Context, claims []driver.Claim, fence uint6
 }
 
 // fenceCalls are the calls for several keys.
-
 var fenceCalls = map[string]func(s *fenceScene, ctx context.Context, alone bool) error{
 	"DoAll": func(s *fenceScene, ctx context.Context, alone bool) error {
 		return s.here.DoAll(ctx, bothKeys, func(ctx context.Context) error {
@@ -109,7 +90,6 @@ var fenceCalls = map[string]func(s *fenceScene, ctx context.Context, alone bool)
 }
 
 // A fenceKind is how the call holds its keys, and what holds some of them around it.
-
 type fenceKind struct {
 	opts   []guard.Option
 	outer  string         // the key that the context holds, or ""
@@ -137,7 +117,6 @@ var fenceKinds = map[string]fenceKind{
 }
 
 // A fenceExit is how the call ends. want, if set, is its error in a call alone that does not wait.
-
 type fenceExit struct {
 	play func(s *fenceScene)
 	want error
@@ -207,7 +186,6 @@ func fenceExits() map[string]fenceExit {
 }
 
 // raising replaces the answer to the first renewal that raises a fence.
-
 func (s *fenceScene) raising(f func(ctx context.Context, renew func() bool) (bool, error)) {
 	first := true
 	s.store.onRenew = func(ctx context.Context, c driver.Claim, renew func() bool) (bool, error) {
@@ -223,7 +201,6 @@ func (s *fenceScene) raising(f func(ctx context.Context, renew func() bool) (boo
 }
 
 // closeSoon closes the Guard in the background, and revokes leases after a time.
-
 func (s *fenceScene) closeSoon(limit time.Duration) {
 	s.all.Go(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), limit)
@@ -233,7 +210,6 @@ func (s *fenceScene) closeSoon(limit time.Duration) {
 }
 
 // lose has the store forget the claims of a run.
-
 func (s *fenceScene) lose(ctx context.Context) {
 	lease, _ := guard.FromContext(ctx)
 	for _, c := range lease.Claims() {
@@ -243,7 +219,6 @@ func (s *fenceScene) lose(ctx context.Context) {
 }
 
 // call makes the call, in a goroutine that it may end.
-
 func (s *fenceScene) call(call func(s *fenceScene, ctx context.Context, alone bool) error, ctx context.Context, alone bool) (err error) {
 	ended := make(chan struct{})
 	go func() {
@@ -256,7 +231,6 @@ func (s *fenceScene) call(call func(s *fenceScene, ctx context.Context, alone bo
 }
 
 // around makes the call inside of a run that holds one of the keys.
-
 func (s *fenceScene) around(k fenceKind, f func(ctx context.Context)) {
 	if k.outer == "" {
 		f(s.ctx)
@@ -290,9 +264,7 @@ func (s *fenceScene) around(k fenceKind, f func(ctx context.Context)) {
 }
 
 // However a call for several keys ends: the store knows each fence that a run sees, the fences of
-
 // holders alone grow, no two holders of a key have one fence, and all keys are free then.
-
 func TestDoAll_fencesAtEachExit(t *testing.T) {
 	for how, e := range fenceExits() {
 		for kind, k := range fenceKinds {

@@ -55,6 +55,8 @@ func TestHandOff_isBoundedByTime(t *testing.T) {
 	}
 }
 
+// runFour starts four calls, which queue, and waits for them. The last call has the options other.
+// The first three have the options one, and the third of them runs f.
 func runFour(t *testing.T, one, other []guard.Option, f func(context.Context) error, check func(c *callers, store *testStore)) {
 	t.Helper()
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
@@ -122,6 +124,7 @@ func TestHandOff_doesNotHappenIfSomethingIsLeftBehind(t *testing.T) {
 	})
 }
 
+// The limits of a hold count from the hand-off.
 func TestHandOff_countsTheLimitsOfEachHoldFromItsOwnStart(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 		c := newCallers(t, g)
@@ -146,6 +149,7 @@ func TestHandOff_countsTheLimitsOfEachHoldFromItsOwnStart(t *testing.T) {
 	})
 }
 
+// The hand-off period has not passed when the calls end, so only the remaining validity decides.
 func TestHandOff_needsHalfOfTheValidity(t *testing.T) {
 	for name, m := range map[string]struct {
 		delay  time.Duration
@@ -174,6 +178,7 @@ func TestHandOff_needsHalfOfTheValidity(t *testing.T) {
 	}
 }
 
+// A hand-off does not extend the lease: its validity still counts from the grant.
 func TestHandOff_doesNotExtendTheLease(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 		// The host was suspended long ago.
@@ -193,6 +198,7 @@ func TestHandOff_doesNotExtendTheLease(t *testing.T) {
 	})
 }
 
+// After a repeated claim, it is unknown which fences the store has reserved for it.
 func TestHandOff_doesNotHappenIfTheClaimHeldTheKeyAlready(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 		var reserves []int

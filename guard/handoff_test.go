@@ -16,7 +16,6 @@ import (
 )
 
 // granted returns the acquire calls that were granted.
-
 func (s *testStore) granted() (calls []guardtest.Call) {
 	for _, call := range s.Calls() {
 		if call.Op == driver.OpAcquire && call.Grant.State == driver.Granted {
@@ -27,7 +26,6 @@ func (s *testStore) granted() (calls []guardtest.Call) {
 }
 
 // released returns the claims that were released.
-
 func (s *testStore) released() (claims []driver.Claim) {
 	for _, call := range s.Calls() {
 		if call.Op == driver.OpRelease {
@@ -60,9 +58,7 @@ func TestHandOff_needsNoStore(t *testing.T) {
 }
 
 // After a hand-off, a renewal carries the fence in use and the number of fences still reserved. A
-
 // node that has lost its data restores both.
-
 func TestHandOff_isRenewedUnderTheFenceInUse(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 		c := newCallers(t, g)
@@ -84,14 +80,6 @@ func TestHandOff_isRenewedUnderTheFenceInUse(t *testing.T) {
 		require.True(t, renewed)
 	})
 }
-
-// runFour starts four calls, which queue, and waits for them. The last call has the options other.
-
-// The first three have the options one, and the third of them runs f.
-
-// The limits of a hold count from the hand-off.
-
-// The hand-off period has not passed when the calls end, so only the remaining validity decides.
 
 func TestHandOff_doesNotHappenWithALostLease(t *testing.T) {
 	for name, f := range map[string]func(g *guard.Guard){
@@ -137,7 +125,6 @@ func TestHandOff_reportsALossToTheCurrentHolder(t *testing.T) {
 }
 
 // The lease is handed off while a renewal is under way. The answer then applies to the next hold.
-
 func TestHandOff_appliesTheAnswerToARenewalToTheNextHold(t *testing.T) {
 	for name, held := range map[string]bool{"held": true, "not held": false} {
 		inBubbleOf(t, name, func(t *testing.T, g *guard.Guard, store *testStore) {
@@ -242,9 +229,7 @@ func TestHandOff_worksWithAcquireAndRelease(t *testing.T) {
 }
 
 // The claim may have reached the store twice. The last hold of the tenure leaves it to the
-
 // cleaner.
-
 func TestHandOff_leavesTheCleanUpToTheLastHold(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 		store.OnAcquire = func(ctx context.Context, n int, c driver.Claim) (driver.Answer, error) {
@@ -270,12 +255,7 @@ func TestHandOff_leavesTheCleanUpToTheLastHold(t *testing.T) {
 	})
 }
 
-// A hand-off does not extend the lease: its validity still counts from the grant.
-
-// After a repeated claim, it is unknown which fences the store has reserved for it.
-
 // A waiter that takes the lease too late releases it and joins the queue again.
-
 func TestHandOff_toACallThatComesTooLateIsRejected(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 		store.OnRenew = func(context.Context, int, driver.Claim) (bool, error) { return false, errors.New("unreachable") }

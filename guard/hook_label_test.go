@@ -56,6 +56,7 @@ func TestHook_Label_cannotDelayTheRelease(t *testing.T) {
 	})
 }
 
+// As of a tick: the lease that runs the function leaves no marker, and another one does.
 func TestHook_Label_ofALeaseWithoutAMarkerIsInTheMarkerOfAnother(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *guard.Guard, store *testStore) {
 		hook := guard.WithHook(guard.Hook{Label: func(context.Context) string { return "more" }})

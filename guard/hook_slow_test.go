@@ -15,6 +15,7 @@ import (
 	"github.com/seed-1795987d/onerun/internal/testkit/leftout"
 )
 
+// A hook that does not return keeps a goroutine, so Close must not return nil.
 func TestClose_countsAHookThatHasNotReturned(t *testing.T) {
 	for name, hook := range map[string]func(block func()) guard.Hook{
 		"in the background": func(block func()) guard.Hook {
@@ -41,6 +42,7 @@ func TestClose_countsAHookThatHasNotReturned(t *testing.T) {
 	}
 }
 
+// Do must not run the function if the lease ends while a hook is running.
 func TestDo_doesNotRunUnderALeaseThatEndedInAHook(t *testing.T) {
 	for name, c := range map[string]struct {
 		end  func(g *guard.Guard)
@@ -64,6 +66,8 @@ func TestDo_doesNotRunUnderALeaseThatEndedInAHook(t *testing.T) {
 	}
 }
 
+// A slow hook delays only the reports. The Guard keeps a bounded number of events for it and
+// counts the events that it drops.
 func TestLong_aHookThatIsTooSlowDropsABoundedNumberOfEvents(t *testing.T) {
 	leftout.IfShort(t)
 	var delivered, dropped atomic.Int64

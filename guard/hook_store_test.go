@@ -18,7 +18,6 @@ import (
 )
 
 // events collects the events of one function of a Hook.
-
 type events[E any] struct {
 	mu   sync.Mutex
 	list []E
@@ -31,7 +30,6 @@ func (s *events[E]) record(_ context.Context, e E) {
 }
 
 // all returns the events so far.
-
 func (s *events[E]) all() []E {
 	synctest.Wait()
 	s.mu.Lock()
@@ -304,5 +302,3 @@ func TestHook_thatIsOffReceivesNothingOfTheLease(t *testing.T) {
 		require.Equal(t, []string{"acquire start", "acquire end", "run start", "run end", "release"}, one.seen())
 	})
 }
-
-// As of a tick: the lease that runs the function leaves no marker, and another one does.

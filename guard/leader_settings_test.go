@@ -59,6 +59,7 @@ func TestCandidate_refusesWhatCannotWork(t *testing.T) {
 	require.ErrorContains(t, err, "f: must not be nil")
 }
 
+// A done marker of another call keeps candidates away until it ends, and hooks say why.
 func TestCandidate_waitsForADoneMarker(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, g *guard.Guard, _ *testStore) {
@@ -77,7 +78,6 @@ func TestCandidate_waitsForADoneMarker(t *testing.T) {
 }
 
 // The TTL of a leader is shorter than that of other work, unless New or the call sets it.
-
 func TestCandidate_ttl(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
@@ -102,9 +102,7 @@ func TestCandidate_ttl(t *testing.T) {
 }
 
 // An error that asking again cannot help ends the first campaign. After a term, it may be an
-
 // operator's mistake that is corrected soon.
-
 func TestCandidate_permanentErrors(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {

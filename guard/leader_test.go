@@ -15,20 +15,7 @@ import (
 	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
-// An election is two processes, a and b, with a Candidate each, over one store. a leads first.
-
-// A voter is a process with a Candidate.
-
-// shown is a line through which Show goes, too.
-
-// lead is the function of the Candidate.
-
-// leads waits until v leads, and requires that this happens within a time.
-
-// begin lets a lead for a minute, while b waits.
-
 // How a term can end, and what follows.
-
 func TestCandidate_exits(t *testing.T) {
 	t.Parallel()
 	// soon is the longest pause of a waiter on a store that does not notify.
@@ -125,7 +112,6 @@ func TestCandidate_exits(t *testing.T) {
 }
 
 // After an operator has broken the lease, one of them leads when its time has passed.
-
 func TestCandidate_leaseIsBroken(t *testing.T) {
 	t.Parallel()
 	inElection(t, func(e *election) {
@@ -145,7 +131,6 @@ func TestCandidate_leaseIsBroken(t *testing.T) {
 }
 
 // An outage that is shorter than the lease changes nothing.
-
 func TestCandidate_outlastsAShortOutage(t *testing.T) {
 	t.Parallel()
 	inElection(t, func(e *election) {
@@ -166,9 +151,7 @@ func TestCandidate_outlastsAShortOutage(t *testing.T) {
 }
 
 // A function that ignores its context keeps the process from leading again, and is found by Check.
-
 // Until it returns, a lease that is not lost is kept.
-
 func TestCandidate_waitsForItsFunction(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
@@ -223,7 +206,6 @@ func TestCandidate_waitsForItsFunction(t *testing.T) {
 }
 
 // Failures in a row are ever further apart, and others lead meanwhile.
-
 func TestCandidate_pausesAfterFailures(t *testing.T) {
 	t.Parallel()
 	inElection(t, func(e *election) {
@@ -276,5 +258,3 @@ func TestCandidate_runsOnceAtATime(t *testing.T) {
 		}))
 	})
 }
-
-// A done marker of another call keeps candidates away until it ends, and hooks say why.

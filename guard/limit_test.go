@@ -79,6 +79,8 @@ func TestLimit_holdsForAllProcesses(t *testing.T) {
 	}
 }
 
+// Leases are handed off to those that wait in the process, each under a fence of its own, for a
+// bounded time.
 func TestLimit_handsOff(t *testing.T) {
 	sharing(t, func(t *testing.T, store sharingStore, here, there *guard.Guard) {
 		const n, calls = 3, 200

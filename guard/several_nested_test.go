@@ -35,6 +35,7 @@ func TestAcquireAll_joinsWhatItsContextHolds(t *testing.T) {
 	})
 }
 
+// The lease of a run of several keys is valid as long as those of all keys are.
 func TestDoAll_theLeaseIsThatOfAllKeys(t *testing.T) {
 	sharing(t, func(t *testing.T, _ sharingStore, here, _ *guard.Guard) {
 		err := here.Do(t.Context(), "a", func(ctx context.Context) error {
@@ -51,6 +52,7 @@ func TestDoAll_theLeaseIsThatOfAllKeys(t *testing.T) {
 	})
 }
 
+// The renewal that tells the store the fence can be repeated, so a call that waits does so.
 func TestAcquireAll_repeatsToTellTheFence(t *testing.T) {
 	for name, c := range map[string]struct {
 		failures int
@@ -88,6 +90,8 @@ func TestAcquireAll_repeatsToTellTheFence(t *testing.T) {
 	}
 }
 
+// The joined lease is renewed by its own Guard while DoAll of the other changes it. The race
+// detector looks at that.
 func TestDoAll_joinsALeaseOfAnotherGuard(t *testing.T) {
 	sharing(t, func(t *testing.T, store sharingStore, here, there *guard.Guard) {
 		store.OnRenew = func(context.Context, int, driver.Claim) (bool, error) {
@@ -109,6 +113,7 @@ func TestDoAll_joinsALeaseOfAnotherGuard(t *testing.T) {
 	})
 }
 
+// A lease that was joined is not released by the call, which reports its end nevertheless.
 func TestDoAll_reportsTheEndOfAJoinedLease(t *testing.T) {
 	forget := func(store sharingStore, _ *guard.Guard) { store.forget(t, "a") }
 	revoke := func(_ sharingStore, outer *guard.Guard) {
@@ -135,6 +140,7 @@ func TestDoAll_reportsTheEndOfAJoinedLease(t *testing.T) {
 	}
 }
 
+// A store whose keys have a counter each must know under which fence a key is used.
 func TestAcquireAll_tellsTheStoreItsFence(t *testing.T) {
 	sharing(t, func(t *testing.T, store sharingStore, here, _ *guard.Guard) {
 		var raised sync.Map
@@ -160,6 +166,7 @@ func TestAcquireAll_tellsTheStoreItsFence(t *testing.T) {
 	})
 }
 
+// "Not held" is final: whoever learns it, the run that holds the key ends at once.
 func TestDoAll_notHeldEndsTheOuterRun(t *testing.T) {
 	for _, key := range []string{"a", "b"} {
 		for name, outer := range map[string]int{"of the same Guard": 0, "of another Guard": 1} {
@@ -186,6 +193,7 @@ func TestDoAll_notHeldEndsTheOuterRun(t *testing.T) {
 	}
 }
 
+// A run around the call may hold several keys, too. It has one fence for them afterwards.
 func TestDoAll_raisesAllKeysOfTheRunsAroundIt(t *testing.T) {
 	sharing(t, func(t *testing.T, _ sharingStore, here, there *guard.Guard) {
 		later := func(key string) { require.NoError(t, hold(t, there, key).Release(t.Context())) }
@@ -219,6 +227,7 @@ func TestDoAll_raisesAllKeysOfTheRunsAroundIt(t *testing.T) {
 	})
 }
 
+// A renewal that raises a fence is a renewal to hooks.
 func TestDoAll_hooksReceiveTheRenewalsThatRaiseFences(t *testing.T) {
 	sharing(t, func(t *testing.T, store sharingStore, here, there *guard.Guard) {
 		failed := false

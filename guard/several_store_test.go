@@ -15,6 +15,7 @@ import (
 	"github.com/seed-1795987d/onerun/guard/driver"
 )
 
+// A severalStore takes several claims in one call.
 type severalStore struct {
 	sharingStore
 	on func(ctx context.Context)
@@ -46,6 +47,7 @@ func (s *severalStore) Start(
 	startNow(ctx, s.memory, op, claims, after, done)
 }
 
+// together runs f in virtual time with a Guard over a severalStore.
 func together(t *testing.T, f func(t *testing.T, store *severalStore, g *guard.Guard)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -119,6 +121,7 @@ func TestAcquireAll_goesOutTogether(t *testing.T) {
 	})
 }
 
+// Each of two calls is the first in the queue for one of the keys, and waits for the other key.
 func TestDoAll_sharedCallsDoNotWaitForEachOther(t *testing.T) {
 	together(t, func(t *testing.T, _ *severalStore, g *guard.Guard) {
 		begin := time.Now()
@@ -140,6 +143,7 @@ func TestDoAll_sharedCallsDoNotWaitForEachOther(t *testing.T) {
 	})
 }
 
+// A hook that blocks delays the keys of its own event only.
 func TestAcquireAll_hooksOfAKeyDoNotDelayTheOthers(t *testing.T) {
 	const blocked = time.Second
 	t.Run("acquire", func(t *testing.T) {

@@ -18,7 +18,6 @@ import (
 )
 
 // Whatever the order in which calls name their keys, each gets all of them, alone.
-
 func TestDoAll_takesAllOrNoneInAnyOrder(t *testing.T) {
 	for _, fair := range []bool{false, true} {
 		t.Run(fmt.Sprint("fair ", fair), func(t *testing.T) {
@@ -84,7 +83,6 @@ func TestDoAll_refusesWithoutWaiting(t *testing.T) {
 }
 
 // A call that waits holds only the keys before the one that it waits for.
-
 func TestDoAll_waitsHoldingSmallerKeysOnly(t *testing.T) {
 	sharing(t, func(t *testing.T, store sharingStore, here, there *guard.Guard) {
 		b := hold(t, there, "b")
@@ -133,14 +131,6 @@ func TestAcquireAll_allKeysAreLostTogether(t *testing.T) {
 	}
 }
 
-// The lease of a run of several keys is valid as long as those of all keys are.
-
-// The renewal that tells the store the fence can be repeated, so a call that waits does so.
-
-// The joined lease is renewed by its own Guard while DoAll of the other changes it. The race
-
-// detector looks at that.
-
 func TestAcquireAll_settings(t *testing.T) {
 	sharing(t, func(t *testing.T, _ sharingStore, here, _ *guard.Guard) {
 		for want, c := range map[string]struct {
@@ -159,16 +149,7 @@ func TestAcquireAll_settings(t *testing.T) {
 	})
 }
 
-// A severalStore takes several claims in one call.
-
-// together runs f in virtual time with a Guard over a severalStore.
-
-// Each of two calls is the first in the queue for one of the keys, and waits for the other key.
-
-// A hook that blocks delays the keys of its own event only.
-
 // A release without an answer does not hide that another of the keys was lost.
-
 func TestDoAll_reportsALossBesideAnErrorOfTheStore(t *testing.T) {
 	sharing(t, func(t *testing.T, store sharingStore, here, _ *guard.Guard) {
 		var fails atomic.Bool
@@ -189,7 +170,6 @@ func TestDoAll_reportsALossBesideAnErrorOfTheStore(t *testing.T) {
 }
 
 // The context that a function saw end was not the caller's, whichever of the keys was lost.
-
 func TestDoAll_lossIsNoCancellation(t *testing.T) {
 	for _, key := range []string{"a", "b", "c"} {
 		sharing(t, func(t *testing.T, store sharingStore, here, _ *guard.Guard) {
@@ -215,14 +195,8 @@ func TestDoAll_lossIsNoCancellation(t *testing.T) {
 	}
 }
 
-// A lease that was joined is not released by the call, which reports its end nevertheless.
-
-// A store whose keys have a counter each must know under which fence a key is used.
-
 // Keys that are held while the call waits for another one are renewed, and hooks see that: the race
-
 // detector looks at what AcquireAll changes of them in the end.
-
 func TestAcquireAll_renewsKeysThatItHoldsWhileItWaits(t *testing.T) {
 	var renewals atomic.Int32
 	hook := guard.Hook{Renew: func(_ context.Context, e guard.RenewEvent) {
@@ -246,10 +220,6 @@ func TestAcquireAll_renewsKeysThatItHoldsWhileItWaits(t *testing.T) {
 		require.NoError(t, l.Release(t.Context()))
 	})
 }
-
-// "Not held" is final: whoever learns it, the run that holds the key ends at once.
-
-// A run around the call may hold several keys, too. It has one fence for them afterwards.
 
 func TestDoAll_hooksThatAreOffReceiveNothing(t *testing.T) {
 	sharing(t, func(t *testing.T, _ sharingStore, here, there *guard.Guard) {
@@ -278,5 +248,3 @@ func TestDoAll_hooksThatAreOffReceiveNothing(t *testing.T) {
 		require.Equal(t, 1, switched.count("run start"))
 	})
 }
-
-// A renewal that raises a fence is a renewal to hooks.

@@ -18,7 +18,6 @@ import (
 )
 
 // A sharingStore is a testStore whose keys can have several holders.
-
 type sharingStore struct{ *testStore }
 
 func (s sharingStore) Describe() driver.Description {
@@ -32,7 +31,6 @@ func (s sharingStore) Subscribe(key, id string, notify func(in time.Duration)) (
 }
 
 // sharing runs f in virtual time with two Guards, as of two processes, over one store.
-
 func sharing(t *testing.T, f func(t *testing.T, store sharingStore, here, there *guard.Guard), opts ...guard.Option) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -53,7 +51,6 @@ func sharing(t *testing.T, f func(t *testing.T, store sharingStore, here, there 
 }
 
 // sharingOf is a subtest with two Guards over one store.
-
 func sharingOf(t *testing.T, name string, f func(t *testing.T, store sharingStore, here, there *guard.Guard), opts ...guard.Option) {
 	t.Helper()
 	t.Run(name, func(t *testing.T) { sharing(t, f, opts...) })
@@ -87,7 +84,6 @@ func TestShared_readersTogetherAndAWriterAlone(t *testing.T) {
 }
 
 // A thousand readers of one process cost the store what one costs.
-
 func TestShared_readersOfAProcessHaveOneLease(t *testing.T) {
 	sharing(t, func(t *testing.T, store sharingStore, here, _ *guard.Guard) {
 		store.OnAcquire = func(context.Context, int, driver.Claim) (driver.Answer, error) {
@@ -121,7 +117,6 @@ func TestShared_readersOfAProcessHaveOneLease(t *testing.T) {
 }
 
 // A reader that is let in by another one is linked to that one, and not to itself.
-
 func TestShared_readersThatAreLetInNameTheOneBefore(t *testing.T) {
 	sharing(t, func(t *testing.T, _ sharingStore, here, there *guard.Guard) {
 		writer := hold(t, there, "k", guard.WithLabel("the writer"))
@@ -143,7 +138,6 @@ func TestShared_readersThatAreLetInNameTheOneBefore(t *testing.T) {
 }
 
 // Readers that come one after the other do not keep each other's lease forever.
-
 func TestShared_aLeaseIsJoinedForABoundedTime(t *testing.T) {
 	sharing(t, func(t *testing.T, _ sharingStore, here, there *guard.Guard) {
 		ctx, stop := context.WithCancel(t.Context())
@@ -172,9 +166,7 @@ func TestShared_aLeaseIsJoinedForABoundedTime(t *testing.T) {
 }
 
 // A lease is not renewed any more when the maximum holds of all its readers have passed. A reader
-
 // that comes then needs another one.
-
 func TestShared_aLeaseThatIsNotRenewedIsNotJoined(t *testing.T) {
 	brief := guard.WithMaxHold(5 * time.Millisecond)
 	for name, before := range map[string][]struct {
@@ -205,7 +197,6 @@ func TestShared_aLeaseThatIsNotRenewedIsNotJoined(t *testing.T) {
 }
 
 // Readers do not overtake a writer of their own process.
-
 func TestShared_readersDoNotOvertakeAWriter(t *testing.T) {
 	sharing(t, func(t *testing.T, _ sharingStore, here, _ *guard.Guard) {
 		reader := hold(t, here, "k", guard.WithShared())
@@ -249,9 +240,7 @@ func TestShared_aWriterThatLeavesLetsReadersIn(t *testing.T) {
 }
 
 // A store looks for what a claim has left only if it is told that the claim was there before. A
-
 // writer that has asked once, and gives up, was.
-
 func TestShared_aClaimThatIsWithdrawnWasThereBefore(t *testing.T) {
 	sharing(t, func(t *testing.T, store sharingStore, here, there *guard.Guard) {
 		reader := hold(t, here, "k", guard.WithShared())
@@ -273,10 +262,6 @@ func TestShared_aClaimThatIsWithdrawnWasThereBefore(t *testing.T) {
 		require.NoError(t, reader.Release(t.Context()))
 	})
 }
-
-// Leases are handed off to those that wait in the process, each under a fence of its own, for a
-
-// bounded time.
 
 func TestShared_endsOfOneReader(t *testing.T) {
 	for name, end := range map[string]func(){
@@ -334,7 +319,6 @@ func TestShared_theLeaseOfSeveralIsLostTogether(t *testing.T) {
 }
 
 // A function that ignores the end of its maximum hold keeps the key for one TTL more.
-
 func TestShared_maxHoldOfTheLastEndsRenewal(t *testing.T) {
 	sharing(t, func(t *testing.T, _ sharingStore, here, there *guard.Guard) {
 		hangs := hold(t, here, "k", guard.WithShared(), guard.WithMaxHold(time.Second))

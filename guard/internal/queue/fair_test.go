@@ -11,6 +11,8 @@ import (
 	"github.com/seed-1795987d/onerun/guard/internal/queue"
 )
 
+// newFair returns a Fair waiter that has found the key busy, and its subscription. ended counts
+// how often the subscription was ended.
 func newFair(t *testing.T, l queue.Limits, ended *int) (*queue.Fair, *queue.Subscription) {
 	t.Helper()
 	w := queue.NewFair(retries(l), ttl, func(stop func()) { stop() })

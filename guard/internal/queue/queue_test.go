@@ -27,7 +27,6 @@ var (
 )
 
 // busy returns the answer that the key is held for the given time.
-
 func busy(left time.Duration) queue.Answer {
 	return queue.Answer{Grant: driver.Answer{State: driver.Busy, Left: left, Label: "holder", Holder: "h"}, Took: trip}
 }
@@ -37,13 +36,11 @@ func done(record string) queue.Answer {
 }
 
 // lease is a lease of this process.
-
 type lease struct{ label string }
 
 func (l *lease) Busy(time.Duration) driver.Answer { return driver.Answer{Left: ttl, Label: l.label} }
 
 // waits returns the limits of a call that begins at the instant 0 and waits for the given time.
-
 func waits(wait time.Duration) queue.Limits {
 	return queue.Limits{Deadline: wait, GiveUp: wait + time.Second}
 }
@@ -53,7 +50,6 @@ func retries(l queue.Limits) queue.Retries { return queue.NewRetries(jitter.New(
 func newQueues(notifies bool) *queue.Queues[int] { return queue.New[int](jitter.New(), notifies) }
 
 // join returns n waiters that have joined the queue at the instant 0. The first of them is asking.
-
 func join(t *testing.T, qs *queue.Queues[int], n int, l queue.Limits) []*queue.Local[int] {
 	t.Helper()
 	var all []*queue.Local[int]
@@ -74,7 +70,6 @@ func join(t *testing.T, qs *queue.Queues[int], n int, l queue.Limits) []*queue.L
 }
 
 // woken reports whether the waiter that returned s was woken.
-
 func woken(s queue.Step) bool {
 	select {
 	case <-s.Wake:
@@ -255,12 +250,6 @@ func TestLocal_aWaiterThatAnnouncesIsOvertaken(t *testing.T) {
 	require.Equal(t, queue.Ask, first.Next(2*time.Second).Move)
 }
 
-// The answer to a request may end the queue. A notification that came meanwhile is then for nobody.
-
-// subscribed returns a waiter whose queue is subscribed, and which has asked after that.
-
-// The claim waited for the pause of the head before it, or until half a TTL had passed.
-
 func TestLocal_theHeadAsksWhenTheLeaseIsLost(t *testing.T) {
 	qs := newQueues(false)
 	all := join(t, qs, 2, waits(time.Minute))
@@ -288,7 +277,6 @@ func TestLocal_yieldsToOtherProcessesAfterARelease(t *testing.T) {
 }
 
 // A Locker may say that nobody seems to hold the key without asking the store.
-
 func TestLocal_anAnswerThatNobodyHoldsTheKey(t *testing.T) {
 	undecided := queue.Answer{Grant: driver.Answer{State: driver.Busy, Reason: driver.Unsent, Left: 40 * ms}, Took: time.Microsecond}
 	ask := func(t *testing.T, qs *queue.Queues[int], wait time.Duration) (w *queue.Local[int], again queue.Step) {
@@ -381,7 +369,3 @@ func TestLocal_callsOfAnOwnerDoNotWaitForOneAnother(t *testing.T) {
 	require.Equal(t, queue.Ask, step.Move)
 	require.False(t, step.Reserve, "the lease may be shared, so it is not handed off")
 }
-
-// newFair returns a Fair waiter that has found the key busy, and its subscription. ended counts
-
-// how often the subscription was ended.

@@ -43,6 +43,7 @@ func TestLocal_subscribesOnceAndUnsubscribesWithTheLast(t *testing.T) {
 	require.Empty(t, qs.Ended())
 }
 
+// The answer to a request may end the queue. A notification that came meanwhile is then for nobody.
 func TestLocal_anAnswerAfterANotification(t *testing.T) {
 	answers := map[string]queue.Answer{
 		"busy": busy(-1), "done": done("record"), "a permanent error": {Err: forbidden}, "an error": {Err: unreachable},
@@ -73,6 +74,7 @@ func TestLocal_anAnswerAfterANotification(t *testing.T) {
 	}
 }
 
+// subscribed returns a waiter whose queue is subscribed, and which has asked after that.
 func subscribed(t *testing.T, qs *queue.Queues[int], id queue.ID, terms queue.Terms) (*queue.Local[int], *queue.Subscription) {
 	t.Helper()
 	w := new(queue.Local[int])
@@ -121,6 +123,7 @@ func TestLocal_asksAtOnceIfOthersNeedNotKeepTheKeyAway(t *testing.T) {
 	}
 }
 
+// The claim waited for the pause of the head before it, or until half a TTL had passed.
 func TestLocal_thatSharesAsksWhenTheHeadLeavesThatWasToAskLater(t *testing.T) {
 	for maxHolders, want := range map[int]queue.Move{1: queue.Rest, 3: queue.Ask} {
 		qs, shares := newQueues(true), terms
